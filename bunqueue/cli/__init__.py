@@ -1,0 +1,1 @@
+"""The command line: thin subcommands over the client, and the launcher of the server."""
