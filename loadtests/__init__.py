@@ -1,0 +1,1 @@
+"""Load, memory and timing measurements; never imported by the package."""
