@@ -1,0 +1,40 @@
+"""Entry point of the command line: patch if the words ask for it, then find the row and run it.
+
+``bunqueue worker module:attr`` runs handlers in greenlets unless told otherwise, and patching the
+standard library is sound only before anything else is imported. So ``main`` looks at the words
+with nothing but ``sys`` loaded, patches, and only then imports the table.
+"""
+
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line and return its exit status.
+
+    0: done. 1: the broker refused, is unreachable, or the command is unknown. 2: bad usage.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if _runs_greenlets(words):
+        from gevent import monkey
+
+        monkey.patch_all()
+    from bunqueue.cli.dispatch import dispatch
+
+    return dispatch(words)
+
+
+def _runs_greenlets(words: list[str]) -> bool:
+    """Tell whether the words start a worker whose handlers are greenlets."""
+    if "worker" not in words or "-h" in words or "--help" in words:
+        return False
+    rest = words[words.index("worker") + 1 :]
+    if not ("run" in rest or any(":" in word and "//" not in word for word in rest)):
+        return False
+    for place, word in enumerate(rest):
+        if word in ("-x", "--executor"):
+            return rest[place + 1 : place + 2] in (["greenlet"], ["auto"])
+        if word.startswith("--executor="):
+            return word.partition("=")[2] in ("greenlet", "auto")
+        if word.startswith("-x"):
+            return word[2:] in ("greenlet", "auto")
+    return True

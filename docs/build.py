@@ -1,0 +1,119 @@
+"""Write the reference pages from the tables they describe.
+
+``python docs/build.py`` writes them; with ``--check`` nothing is written, and the exit status is 1
+when a page is not what the tables say.
+"""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+PAGES = Path(__file__).parent / "reference"
+NOTE = "<!-- Made by docs/build.py from the tables in the code: change those, then run it. -->"
+
+
+def main(argv: list[str]) -> int:
+    """Write or check all pages and return the exit status."""
+    is_check = "--check" in argv
+    stale = [page for page, build in BUILDERS.items() if not settle(page, build(), is_check)]
+    for page in stale:
+        print(f"docs/reference/{page} is stale: run python docs/build.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def settle(page: str, lines: Iterable[str], is_check: bool) -> bool:
+    """Write a page, or tell whether it is up to date."""
+    path, text = PAGES / page, "\n".join(lines).rstrip() + "\n"
+    if is_check:
+        return path.exists() and path.read_text("utf-8") == text
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, "utf-8")
+    return True
+
+
+def commands() -> Iterator[str]:
+    """Yield the page of wire commands."""
+    import bunqueue.commands
+    from bunqueue.commands.registry import COMMANDS
+    from bunqueue.protocol.options import OPTION_FIELDS
+
+    # A command is in the table once its module has been imported.
+    for module in pkgutil.iter_modules(bunqueue.commands.__path__):
+        importlib.import_module(f"bunqueue.commands.{module.name}")
+    yield from ("# Commands", "", NOTE, "")
+    yield f"The broker answers {len(COMMANDS)} commands."
+    yield "Each is a MessagePack map with `cmd`, its fields, and `reqId`, echoed when it is given."
+    yield "A reply has `ok`, and `error` when that is false."
+    yield "Fields are checked in the order shown; the first problem is the answer."
+    for name in sorted(COMMANDS, key=str.lower):
+        row = COMMANDS[name]
+        yield from ("", f"## {name}", "")
+        yield from prose(row.run.__doc__)
+        marks = {
+            "Needs no authentication.": row.is_open,
+            "Changes something.": row.mutates,
+            "May wait before it answers.": row.waits,
+            "Takes the [job options](#job-options) beside its fields.": row.takes_options,
+        }
+        yield from ("", *(mark for mark, holds in marks.items() if holds))
+        own = row.fields
+        if row.takes_options:
+            own = {field: own[field] for field in own if field not in OPTION_FIELDS}
+        yield from fields_table(own)
+    yield from ("", "## Job options", "", "What PUSH takes beside its fields, and PUSHB per job.")
+    yield from fields_table(OPTION_FIELDS)
+
+
+def fields_table(fields: object) -> Iterator[str]:
+    """Yield a table of fields: type and bounds, need, meaning."""
+    assert isinstance(fields, dict)
+    if not fields:
+        return
+    yield from ("", "| field | type | required | meaning |", "| --- | --- | --- | --- |")
+    for name, field in fields.items():
+        need = "yes" if field.required else ""
+        yield f"| `{name}` | {cell(field.kind())} | {need} | {cell(field.doc)} |"
+
+
+def settings() -> Iterator[str]:
+    """Yield the page of settings."""
+    from bunqueue.config import SETTINGS
+
+    yield from ("# Settings", "", NOTE, "")
+    yield str(SETTINGS)
+
+
+def command_line() -> Iterator[str]:
+    """Yield the page of subcommands: their help texts as they are."""
+    from bunqueue.cli.dispatch import overview
+    from bunqueue.cli.table import SUBCOMMANDS
+
+    yield from ("# Command line", "", NOTE, "")
+    yield "Exit status 0: done; 1: refused, unreachable or unknown command; 2: bad usage."
+    yield from ("", "```text", *overview().splitlines(), "```")
+    for row in SUBCOMMANDS.values():
+        yield from ("", f"## bunqueue {row.name}", "", "```text", *row.usage.splitlines(), "```")
+
+
+def prose(docstring: str | None) -> Iterator[str]:
+    """Yield a docstring's lines without their indentation."""
+    first, _, rest = (docstring or "").partition("\n")
+    yield first.strip()
+    yield from (line.strip() for line in rest.rstrip().splitlines())
+
+
+def cell(text: str) -> str:
+    """Return text that cannot break a table's row."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+BUILDERS: dict[str, Callable[[], Iterator[str]]] = {
+    "commands.md": commands,
+    "settings.md": settings,
+    "cli.md": command_line,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
