@@ -67,16 +67,20 @@ class BrokerProcess:
     def log(self) -> str:
         return self.log_path.read_text("utf-8", errors="replace")
 
-    def start(self) -> None:
-        """Waits until the broker accepts TCP connections."""
-        assert self.process is None, "the broker is running already"
+    def command(self) -> list[str]:
+        """Return the arguments that run it."""
         command = [sys.executable, "-m", "bunqueue", "start", "--host", self.host]
         command += ["--tcp-port", str(self.port), "--http-port", str(self.http_port)]
         if self.data_path is not None:
             command += ["--data-path", str(self.data_path)]
+        return [*command, *self._args]
+
+    def start(self) -> None:
+        """Waits until the broker accepts TCP connections."""
+        assert self.process is None, "the broker is running already"
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, *self._args],
+                self.command(),
                 cwd=self.directory,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
