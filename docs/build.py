@@ -79,10 +79,27 @@ def fields_table(fields: object) -> Iterator[str]:
 
 def settings() -> Iterator[str]:
     """Yield the page of settings."""
-    from bunqueue.config import SETTINGS
+    from bunqueue.config import ROWS
 
     yield from ("# Settings", "", NOTE, "")
-    yield str(SETTINGS)
+    yield "A value comes from the first of: flag of `bunqueue start`, environment, file, default."
+    yield "The file is TOML: `bunqueue.toml`, or the table `tool.bunqueue` of `pyproject.toml`."
+    yield "Spans are milliseconds, or have a unit: `500ms`, `30s`, `5m`, `2h`, `1d`."
+    yield "A secret may also be read from a file whose path is in `NAME_FILE`."
+    yield from ("", "| environment | in the file | flag | default | meaning |")
+    yield "| --- | --- | --- | --- | --- |"
+    for row in ROWS:
+        names = ", ".join(f"`{name}`" for name in row.env)
+        key = f"`{'.'.join(row.toml)}`" if row.toml else ""
+        flag = f"`{row.flag}`" if row.flag else ""
+        yield f"| {names} | {key} | {flag} | {default(row.default)} | {cell(row.doc)} |"
+
+
+def default(value: object) -> str:
+    """Return a default as the page shows it; nothing for none."""
+    if value in (None, (), ""):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def command_line() -> Iterator[str]:

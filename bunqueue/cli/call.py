@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from bunqueue.cli.readers import ABSENT
 from bunqueue.cli.show import as_json
@@ -38,7 +37,11 @@ def send(action: Action, args: Args) -> int:
     if action.confirm and not agreed(action.confirm, args):
         print("Nothing done.", file=sys.stderr)
         return 1
-    with connect(args) as connection:
+    place = address(args, os.environ)
+    prefix = place.get("prefix_key", "")
+    if prefix and "queue" in command:
+        command["queue"] = prefix + command["queue"]
+    with connect(place) as connection:
         reply = connection.call(command, timeout=timeout_s)
     if args["--json"]:
         print(as_json(without_id(reply)))
@@ -48,17 +51,17 @@ def send(action: Action, args: Args) -> int:
     return action.status(reply)
 
 
-def connect(args: Args) -> "Connection":
-    """Return a connection to the broker that options or environment name; it dials when used."""
+def connect(place: Mapping[str, Any]) -> "Connection":
+    """Return a connection to the broker at an ``address``; it dials when used."""
     from bunqueue.client.connection import Connection
 
-    return Connection(**address(args, os.environ))
+    return Connection(**{name: value for name, value in place.items() if name != "prefix_key"})
 
 
 def address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return host, port, token and tls: from the options, else the URL, else the environment."""
-    url = _from_url(args.get("--url"))
-    given = {
+    """Return what a connection is made of: from the options, else the URL, else the environment."""
+    url = _from_url(args["--url"])
+    given = url | {
         "host": args["--host"] or url.get("host") or _first(environ, HOST_NAMES) or "localhost",
         "port": _port(args["--port"] or url.get("port") or _first(environ, PORT_NAMES)),
         "token": args["--token"] or url.get("token") or _first(environ, TOKEN_NAMES),
@@ -83,20 +86,12 @@ def without_id(reply: Mapping[str, Any]) -> dict[str, Any]:
 def _from_url(url: str | None) -> dict[str, Any]:
     if url is None:
         return {}
-    parts = urlsplit(url)
+    from bunqueue.client.endpoint import parse_url
+
     try:
-        port = parts.port
-    except ValueError:
-        raise UsageError("--url has no valid port") from None
-    if parts.scheme not in ("bunqueue", "bunqueues") or not parts.hostname:
-        raise UsageError("--url must look like bunqueue://[:token@]host[:port]")
-    token = parts.password or parts.username
-    return {
-        "host": parts.hostname,
-        "port": port,
-        "token": unquote(token) if token else None,
-        "tls": True if parts.scheme == "bunqueues" else None,
-    }
+        return parse_url(url)
+    except ValueError as error:
+        raise UsageError(f"--url: {error}") from None
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:

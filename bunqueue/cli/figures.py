@@ -19,7 +19,7 @@ HTTP_S = 3.0  # how long ``version`` waits for a server that may not be there
 
 def health(args: Args) -> int:
     """Waits for a greeting, a ping and the figures, and tells them as one block."""
-    with connect(args) as connection:
+    with connect(address(args, os.environ)) as connection:
         greeting = connection.call({"cmd": "Hello"})
         began = time.monotonic()
         connection.call({"cmd": "Ping"})
@@ -45,7 +45,7 @@ def health(args: Args) -> int:
 
 def ping(args: Args) -> int:
     """Waits for one round trip; the dial is not counted."""
-    with connect(args) as connection:
+    with connect(address(args, os.environ)) as connection:
         connection.connect()
         began = time.monotonic()
         reply = connection.call({"cmd": "Ping"})
@@ -72,7 +72,7 @@ def server_version(args: Args) -> str | None:
     if found is not None:
         return found
     try:
-        with connect(args) as connection:
+        with connect(place) as connection:
             return str(connection.call({"cmd": "Hello"})["version"])
     except BunqueueError:
         return None

@@ -1,28 +1,55 @@
-"""The subcommand start: read the settings, print the banner, serve."""
+"""The subcommand start: read the settings, say what listens where, serve."""
 
+
+from bunqueue.cli.logs import configure
 from bunqueue.cli.table import declare
 from bunqueue.cli.usage import Args
+from bunqueue.config import ROWS, Row, load_settings
 
-SETTING_OPTIONS = ()
+FLAGS = tuple(row for row in ROWS if row.flag is not None)
 
 
 def start(args: Args) -> int:
-    """Waits until the broker has stopped."""
-    raise SystemExit(1)
+    """Waits until the broker has stopped; 0 when it drained."""
+    from bunqueue.server.main import serve
+
+    flags = {row.name: args[row.flag] for row in FLAGS if row.flag}
+    settings = load_settings(flags, config_file=args["--config"])
+    configure(settings.log_level, settings.log_format)
+    return serve(settings)
+
+
+def option(row: Row) -> str:
+    """Return the option line of a setting."""
+    shown = f"{row.flag} {value_name(row)}"
+    default = "" if row.default in (None, (), "") else f" ({row.default} if not given)"
+    return f"  {shown}\n                          {row.doc}{default}"
+
+
+def value_name(row: Row) -> str:
+    """Return the word that stands for the value in the help text."""
+    last = row.name.rpartition("_")[2]
+    return {"port": "PORT", "file": "FILE", "path": "FILE", "ms": "MS", "tokens": "LIST"}.get(
+        last, "HOST" if row.name == "host" else "N"
+    )
 
 
 declare(
     "start",
-    """
+    f"""
 Start the broker.
 
 Usage:
   bunqueue start [options]
 
+Every other setting comes from the environment or from a TOML file, see docs/reference/settings.md.
+
 Options:
-  --tcp-port PORT         Port of the job protocol.
+  -c FILE, --config FILE  Settings in TOML; bunqueue.toml or pyproject.toml here if not given.
+{chr(10).join(map(option, FLAGS))}
 """,
     start,
-    examples="bunqueue start --data-path /var/lib/bunqueue/queue.db",
+    examples="""bunqueue start --data-path /var/lib/bunqueue/queue.db
+  AUTH_TOKENS=secret bunqueue start --host 127.0.0.1 --tcp-port 7000 --http-port 7001""",
     connects=False,
 )

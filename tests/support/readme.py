@@ -1,0 +1,24 @@
+"""The README's code blocks by the heading they stand under."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks() -> dict[str, list[tuple[str, str]]]:
+    """Return heading -> its blocks as (language, text)."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for section in re.split(r"^## ", README, flags=re.MULTILINE)[1:]:
+        heading = section.partition("\n")[0].strip()
+        found[heading] = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return found
+
+
+def block(heading: str) -> str:
+    """Return the text of a heading's only block."""
+    ((_, text),) = blocks()[heading]
+    return text
