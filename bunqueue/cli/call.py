@@ -2,13 +2,15 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.cli.readers import ABSENT
 from bunqueue.cli.show import as_json
 from bunqueue.cli.table import Action
 from bunqueue.cli.usage import Args, UsageError
+from bunqueue.errors import ConnectionClosedError
 
 if TYPE_CHECKING:
     from bunqueue.client.connection import Connection
@@ -51,11 +53,18 @@ def send(action: Action, args: Args) -> int:
     return action.status(reply)
 
 
-def connect(place: Mapping[str, Any]) -> "Connection":
-    """Return a connection to the broker at an ``address``; it dials when used."""
+@contextmanager
+def connect(place: Mapping[str, Any]) -> "Iterator[Connection]":
+    """Yield a connection to the broker at an ``address``; it dials when used."""
     from bunqueue.client.connection import Connection
 
-    return Connection(**{name: value for name, value in place.items() if name != "prefix_key"})
+    options = {name: value for name, value in place.items() if name != "prefix_key"}
+    with Connection(**options) as connection:
+        try:
+            yield connection
+        except ConnectionClosedError as error:
+            text = f"{place['host']}:{place['port']}: {error}"
+            raise ConnectionClosedError(text) from error
 
 
 def address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:

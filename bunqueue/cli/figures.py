@@ -3,7 +3,6 @@
 import json
 import os
 import time
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,6 +80,8 @@ def server_version(args: Args) -> str | None:
 def _http_version(host: str, port: int) -> str | None:
     if port > PORT_MAX:
         return None
+    import urllib.request
+
     # No proxy: the broker is meant, not whoever the environment names.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

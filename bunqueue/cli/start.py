@@ -1,7 +1,5 @@
 """The subcommand start: read the settings, say what listens where, serve."""
 
-
-from bunqueue.cli.logs import configure
 from bunqueue.cli.table import declare
 from bunqueue.cli.usage import Args
 from bunqueue.config import ROWS, Row, load_settings
@@ -15,7 +13,6 @@ def start(args: Args) -> int:
 
     flags = {row.name: args[row.flag] for row in FLAGS if row.flag}
     settings = load_settings(flags, config_file=args["--config"])
-    configure(settings.log_level, settings.log_format)
     return serve(settings)
 
 

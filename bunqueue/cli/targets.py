@@ -1,0 +1,101 @@
+"""What ``module:attr`` on the command line means: find it, and make workers of it."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bunqueue.cli.usage import UsageError
+from bunqueue.client.worker import Worker
+from bunqueue.client.worker_group import WorkerGroup
+from bunqueue.errors import BunqueueError
+
+# What may be changed on a worker that has not started: command line row -> attribute.
+SETTABLE = ("concurrency", "name", "batch_size", "lock_ttl_ms", "heartbeat_interval_s")
+
+
+def workers_of(
+    target: str, queues: list[str], options: Mapping[str, Any], made_with: Mapping[str, Any]
+) -> list[Worker]:
+    """Return the workers that a target names.
+
+    Args:
+        target: ``module:attr``; the attribute may be dotted.
+        queues: Names of ``-q``; a handler needs at least one.
+        options: Worker parameters that the command line gives.
+        made_with: Further parameters of workers that are made here, for handlers.
+
+    Raises:
+        UsageError: The target has another form, is of no use, or contradicts the options.
+        BunqueueError: It cannot be imported.
+    """
+    found = resolve(target)
+    if is_handler(found):
+        if not queues:
+            raise UsageError(f"{target} is a handler: name its queues with -q")
+        return [Worker(queue, found, **{**made_with, **options}) for queue in queues]
+    if callable(found) and not isinstance(found, Worker | WorkerGroup):
+        found = found()
+    workers = list(flat(target, found))
+    for worker in workers:
+        override(target, worker, options)
+    return workers
+
+
+def resolve(target: str) -> Any:
+    """Import the module and return the attribute."""
+    name, colon, path = target.partition(":")
+    if not (name and colon and path):
+        raise UsageError(f"{target!r} is neither an action nor of the form module:attr")
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise BunqueueError(f"cannot import {name}: {error}") from error
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise BunqueueError(f"{name} has no {path}: {error}") from error
+    return found
+
+
+def is_handler(found: Any) -> bool:
+    """Tell a handler, which takes the job, from a factory, which takes nothing."""
+    if not callable(found) or isinstance(found, Worker | WorkerGroup):
+        return False
+    required = [
+        parameter
+        for parameter in inspect.signature(found).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return bool(required)
+
+
+def flat(target: str, found: Any) -> Iterator[Worker]:
+    """Yield the workers inside groups and lists."""
+    if isinstance(found, Worker):
+        yield found
+    elif isinstance(found, WorkerGroup):
+        yield from found.workers
+    elif isinstance(found, Iterable):
+        for each in found:
+            yield from flat(target, each)
+    else:
+        raise UsageError(f"{target} is a {type(found).__name__}, not a worker or a handler")
+
+
+def override(target: str, worker: Worker, options: Mapping[str, Any]) -> None:
+    """Let the options of the command line win over those that the module gave."""
+    if options and worker.is_running():
+        raise UsageError(f"{target} has started already, so its options stay: use autorun=False")
+    for name, value in options.items():
+        if name not in SETTABLE:
+            raise UsageError(f"{name} cannot be changed on the worker {target}: set it there")
+        setattr(worker, name, value)
+
+
+def import_from(directories: Iterable[str]) -> None:
+    """Put directories on the path of imports, the first one first."""
+    sys.path[:0] = list(directories)
