@@ -1,0 +1,90 @@
+"""Cancellation: a signal that a handler can look at, wait for, or be called back by."""
+
+from collections.abc import Callable
+from typing import Any
+
+from bunqueue.client.worlds import Latch
+from bunqueue.errors import JobCancelledError
+
+
+class CancelSignal:
+    """Tells a handler that its work is no longer wanted.
+
+    Attributes:
+        reason: Why, once aborted: ``"shutdown"``, ``"lease-lost"``, ``"timeout"``, or the caller's.
+    """
+
+    __slots__ = ("_callbacks", "_latch", "reason")
+
+    def __init__(self) -> None:
+        self._latch = Latch()
+        self._callbacks: list[Callable[[], Any]] = []
+        self.reason: str | None = None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the work was called off."""
+        return self._latch.is_set()
+
+    def abort(self, reason: str | None = None) -> None:
+        """Call the work off; the first reason stays."""
+        if self._latch.is_set():
+            return
+        self.reason = reason
+        self._latch.set()
+        while self._callbacks:
+            self._callbacks.pop()()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the work is called off; False when ``timeout`` seconds pass first."""
+        return self._latch.wait(timeout)
+
+    def on_abort(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback`` when the work is called off, at once if it has been."""
+        self._callbacks.append(callback)
+        if self._latch.is_set() and callback in self._callbacks:
+            self._callbacks.remove(callback)
+            callback()
+
+    def raise_if_aborted(self) -> None:
+        """Raise ``JobCancelledError`` once the work was called off."""
+        if self._latch.is_set():
+            raise JobCancelledError(self.reason or "job cancelled")
+
+
+class CancellationManager:
+    """Signals by job id."""
+
+    def __init__(self) -> None:
+        self._signals: dict[str, CancelSignal] = {}
+
+    def register(self, job_id: str) -> CancelSignal:
+        """Return the signal of a job that starts."""
+        return self._signals.setdefault(job_id, CancelSignal())
+
+    def unregister(self, job_id: str) -> None:
+        """Forget a job that has ended."""
+        self._signals.pop(job_id, None)
+
+    def cancel(self, job_id: str, reason: str | None = None) -> bool:
+        """Call a job off; False when it does not run."""
+        signal = self._signals.get(job_id)
+        if signal is None:
+            return False
+        signal.abort(reason)
+        return True
+
+    def is_cancelled(self, job_id: str) -> bool:
+        """Tell whether a running job was called off."""
+        signal = self._signals.get(job_id)
+        return signal is not None and signal.aborted
+
+    def get_signal(self, job_id: str) -> CancelSignal | None:
+        """Return the signal of a running job."""
+        return self._signals.get(job_id)
+
+    def destroy_all(self) -> None:
+        """Call every job off and forget them."""
+        for job_id in list(self._signals):
+            self.cancel(job_id)
+            self.unregister(job_id)

@@ -1,0 +1,412 @@
+"""Connection: the pool of links that Queue and Worker speak through.
+
+A facade over one ``LinkPool`` per world (a plain process has one world, so one pool), or over the
+link to the engine in this process. Links belong to the process that dialled them; a forked child
+starts with none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from bunqueue.client import forks, values, worlds
+from bunqueue.client.endpoint import (
+    COMMAND_TIMEOUT_S_DEFAULT,
+    CONNECT_TIMEOUT_S_DEFAULT,
+    HOST_DEFAULT,
+    PORT_DEFAULT,
+    Endpoint,
+    TlsOption,
+)
+from bunqueue.client.pool import LinkPool, hello_command
+from bunqueue.client.telemetry import Telemetry, TelemetryEvent, TelemetryHandler
+from bunqueue.errors import (
+    BunqueueError,
+    CommandError,
+    CommandTimeoutError,
+    ConnectionClosedError,
+    LockLostError,
+    RateLimitedError,
+)
+
+LEASE_TEXTS = ("Invalid or expired lock token", "Lock token required", "not in processing state")
+RATE_LIMIT_TEXT = "Rate limit exceeded"
+
+_all: WeakSet[Connection] = WeakSet()
+
+
+class Connection:
+    """Speaks to one broker, over TCP or in this process; safe to share between threads.
+
+    Args:
+        host: Where the broker listens.
+        port: Its TCP port.
+        token: Sent as ``Auth`` before anything else.
+        tls: True for the system's authorities, a context, or ``{"ca_file", "verify", "cert_file",
+            "key_file", "server_hostname"}``.
+        connect_timeout: Seconds a dial may take.
+        command_timeout: Seconds a command may take; None or infinity for no bound.
+        on_telemetry: Called with a dict per event.
+        pool_size: How many links at most.
+        max_in_flight: Commands in flight per link; 0 for no bound.
+        max_command_timeouts: Consecutive timeouts after which a link is dropped; 0 for never.
+        embedded: Use the engine in this process instead of TCP.
+        data_path: The embedded engine's file.
+        int64: What becomes of integers that the link cannot carry exactly.
+        restore_ints: Turn wide integral floats in received payloads into integers.
+        negotiate: Send ``Hello`` on every new link.
+        logger: Takes the place of the logger ``bunqueue.connection``.
+        extended_telemetry: Report the wider set of events.
+    """
+
+    def __init__(
+        self,
+        host: str = HOST_DEFAULT,
+        port: int = PORT_DEFAULT,
+        token: str | None = None,
+        tls: TlsOption = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT_S_DEFAULT,
+        command_timeout: float | None = COMMAND_TIMEOUT_S_DEFAULT,
+        on_telemetry: TelemetryHandler | None = None,
+        *,
+        pool_size: int = 1,
+        max_in_flight: int = 0,
+        max_command_timeouts: int = 3,
+        embedded: bool = False,
+        data_path: str | os.PathLike[str] | None = None,
+        int64: str = "auto",
+        restore_ints: bool = False,
+        negotiate: bool = True,
+        logger: Any = None,
+        extended_telemetry: bool = False,
+    ) -> None:
+        if embedded and (token is not None or tls):
+            raise ValueError("token and tls belong to TCP; an embedded connection takes neither")
+        self.endpoint = Endpoint(
+            host=host,
+            port=port,
+            token=token,
+            tls=tls,
+            connect_timeout=connect_timeout,
+            command_timeout=command_timeout,
+            in_flight_max=max_in_flight,
+            timeouts_max=max_command_timeouts,
+            int64=int64,
+            negotiate=negotiate,
+        ).checked()
+        self.pool_size = max(1, pool_size)
+        self.embedded = embedded
+        self.data_path = data_path
+        self.restore_ints = restore_ints
+        self.logger = logger or logging.getLogger("bunqueue.connection")
+        self._telemetry = Telemetry(on_telemetry, extended_telemetry)
+        self._closed = False
+        self._generation = 0
+        self._pools: dict[str, Any] = {}
+        self._pool: Any = None  # the only pool of a plain process
+        self._commands = 0
+        self._errors = 0
+        if embedded:
+            _embedded().open_engine(data_path)
+        _all.add(self)
+        forks.watch(self)
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def call(self, command: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        """Send a command and return the broker's reply. Waits.
+
+        Args:
+            command: The wire command, ``cmd`` and its fields.
+            timeout: Seconds, in place of ``command_timeout``.
+
+        Raises:
+            CommandError: The broker refused it.
+            CommandTimeoutError: No reply in time; it may still take effect.
+            ConnectionClosedError: Unreachable, lost, or closed.
+            SerializationError: It has no form on the wire; nothing was written.
+            AuthError: The token was refused.
+        """
+        if self._closed:
+            raise ConnectionClosedError("connection closed by client")
+        pool = self._pool or self._pool_here()
+        if self._telemetry.is_on:
+            return self._call_observed(pool, command, timeout)
+        reply: dict[str, Any] = pool.call(command, timeout)
+        if not reply.get("ok"):
+            raise refusal(reply, command)
+        return restored_reply(reply) if self.restore_ints else reply
+
+    def _call_observed(
+        self, pool: Any, command: dict[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
+        name, started = command.get("cmd"), worlds.now()
+        self._commands += 1
+        try:
+            reply: dict[str, Any] = pool.call(command, timeout)
+        except BunqueueError as error:
+            self._errors += 1
+            if isinstance(error, CommandTimeoutError):
+                self._telemetry.emit("command_timeout", cmd=name, req_id=None)
+            raise
+        self._telemetry.emit(
+            "command",
+            cmd=name,
+            req_id=reply.get("reqId"),
+            duration_ms=(worlds.now() - started) * 1000,
+            ok=bool(reply.get("ok")),
+        )
+        if not reply.get("ok"):
+            raise refusal(reply, command)
+        return restored_reply(reply) if self.restore_ints else reply
+
+    def _send(self, command: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        return self.call(command, timeout)
+
+    def ping(self) -> bool:
+        """Tell whether the broker answers. Waits."""
+        try:
+            reply = self.call({"cmd": "Ping"})
+        except BunqueueError:
+            return False
+        data = reply.get("data")
+        return isinstance(data, dict) and bool(data.get("pong"))
+
+    @property
+    def tells_failures(self) -> bool:
+        """Whether the broker ends a ``WaitJob`` as soon as the job has failed for good."""
+        return self.embedded or any(link.has_int64 for link in self._links())
+
+    def hello(self) -> dict[str, Any]:
+        """Return the broker's name, version, protocol version and capabilities. Waits."""
+        return self.call(hello_command())
+
+    # -- links --------------------------------------------------------------------------------
+
+    def _pool_here(self) -> Any:
+        """Return the pool of the calling thread's world."""
+        world = worlds.current()
+        pool = self._pools.get(world.name)
+        if pool is None:
+            # Two threads may both make one; setdefault keeps the first, nothing was dialled yet.
+            pool = self._pools.setdefault(world.name, self.new_pool(world))
+            if worlds.standard().is_native:
+                self._pool = pool
+        return pool
+
+    def new_pool(self, world: worlds.World, size: int | None = None) -> Any:
+        """Return a pool of its own to the same broker, for code in ``world``."""
+        if self.embedded:
+            return _embedded().EmbeddedPool(self.data_path, self.endpoint, self._next_generation)
+        return LinkPool(
+            self.endpoint,
+            world,
+            size=size or self.pool_size,
+            telemetry=self._telemetry,
+            next_generation=self._next_generation,
+        )
+
+    def _next_generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def clone(self) -> Connection:
+        """Return a connection to the same broker with links of its own."""
+        endpoint = self.endpoint
+        return Connection(
+            endpoint.host,
+            endpoint.port,
+            endpoint.token,
+            endpoint.tls,
+            endpoint.connect_timeout,
+            endpoint.command_timeout,
+            self._telemetry.handlers[0] if self._telemetry.handlers else None,
+            pool_size=self.pool_size,
+            max_in_flight=endpoint.in_flight_max,
+            max_command_timeouts=endpoint.timeouts_max,
+            embedded=self.embedded,
+            data_path=self.data_path,
+            int64=endpoint.int64,
+            restore_ints=self.restore_ints,
+            negotiate=endpoint.negotiate,
+            logger=self.logger,
+            extended_telemetry=self._telemetry.is_extended,
+        )
+
+    def connect(self) -> None:
+        """Open and greet now instead of with the first call. Waits."""
+        if self._closed:
+            raise ConnectionClosedError("connection closed by client")
+        self._pool_here().pick()
+
+    def sever(self) -> None:
+        """Cut every link at the socket; their users find out. Callable from any native thread."""
+        for pool in list(self._pools.values()):
+            pool.sever()
+
+    def close(self) -> None:
+        """End every link; whoever waits gets ``ConnectionClosedError``. A second call does nothing."""
+        self._closed = True
+        for pool in list(self._pools.values()):
+            pool.close()
+
+    def forget_parent(self) -> None:
+        """Start afresh in a forked child."""
+        for pool in self._pools.values():
+            pool.abandon()
+        self._pools = {}
+        self._pool = None
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "embedded" if self.embedded else f"{self.host}:{self.port}"
+        return f"<Connection {where}{' closed' if self._closed else ''}>"
+
+    # -- what it is and how it does -------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        """Where the broker listens."""
+        return self.endpoint.host
+
+    @property
+    def port(self) -> int:
+        """The broker's TCP port."""
+        return self.endpoint.port
+
+    @property
+    def token(self) -> str | None:
+        """The token sent on connecting."""
+        return self.endpoint.token
+
+    @property
+    def tls(self) -> TlsOption:
+        """The TLS option as given."""
+        return self.endpoint.tls
+
+    @property
+    def connect_timeout(self) -> float | None:
+        """Seconds a dial may take."""
+        return self.endpoint.connect_timeout
+
+    @property
+    def command_timeout(self) -> float | None:
+        """Seconds a command may take."""
+        return self.endpoint.command_timeout
+
+    @property
+    def connected(self) -> bool:
+        """Whether at least one link is up."""
+        return any(link.is_up for link in self._links())
+
+    @property
+    def generation(self) -> int:
+        """How many links have been dialled so far."""
+        return self._generation
+
+    def health(self) -> dict[str, Any]:
+        """Return the state of the links; what it counts, it counts while telemetry is on."""
+        return {
+            "connected": self.connected,
+            "links": [
+                {
+                    "generation": link.generation,
+                    "in_flight": len(link.pending),
+                    "consecutive_timeouts": link.timeouts,
+                    "last_error": link.last_error,
+                }
+                for link in self._links()
+            ],
+            "commands": self._commands,
+            "errors": self._errors,
+        }
+
+    def on(self, event: str, listener: Callable[[TelemetryEvent], None]) -> Connection:
+        """Call ``listener`` with every telemetry event of one type."""
+
+        def filtered(told: TelemetryEvent) -> None:
+            if told["type"] == event:
+                listener(told)
+
+        self._telemetry.handlers.append(filtered)
+        return self
+
+    def _links(self) -> list[Any]:
+        return [link for pool in list(self._pools.values()) for link in pool.links]
+
+    # -- names that the official suite reads ------------------------------------------------------
+
+    @property
+    def _sock(self) -> Any:
+        links = self._links()
+        return links[0].stream._sock if links and not self.embedded else None
+
+    @property
+    def _connected(self) -> bool:
+        return self.connected
+
+    @property
+    def _pending(self) -> dict[str, Any]:
+        return {key: waiter for link in self._links() for key, waiter in link.pending.items()}
+
+    @property
+    def _failed_attempts(self) -> int:
+        return max((pool.failed_attempts for pool in self._pools.values()), default=0)
+
+    @property
+    def _next_attempt_at(self) -> float:
+        return max((pool.next_attempt_at for pool in self._pools.values()), default=0.0)
+
+    @_next_attempt_at.setter
+    def _next_attempt_at(self, value: float) -> None:
+        for pool in self._pools.values():
+            pool.next_attempt_at = value
+
+    @property
+    def _max_command_timeouts(self) -> int:
+        return self.endpoint.timeouts_max
+
+
+def refusal(reply: dict[str, Any], command: dict[str, Any]) -> CommandError:
+    """Return the exception for a reply that says no."""
+    text = str(reply.get("error", "unknown server error"))
+    kind: type[CommandError] = CommandError
+    if text == RATE_LIMIT_TEXT:
+        kind = RateLimitedError
+    elif any(part in text for part in LEASE_TEXTS):
+        kind = LockLostError
+    return kind(text, command.get("cmd"))
+
+
+def restored_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return ``reply`` with wide integral floats of its payloads as integers."""
+    if "result" in reply:
+        reply["result"] = values.restored(reply["result"], floats=True)
+    jobs = reply.get("jobs") or ([reply["job"]] if reply.get("job") else [])
+    for job in jobs:
+        for key in ("data", "returnvalue"):
+            if key in job:
+                job[key] = values.restored(job[key], floats=True)
+    return reply
+
+
+def close_all_connections() -> None:
+    """Close every connection of this process."""
+    for connection in list(_all):
+        connection.close()
+
+
+def _embedded() -> Any:
+    """Import the embedded link on first use: it brings the whole broker along."""
+    from bunqueue.client import embedded
+
+    return embedded

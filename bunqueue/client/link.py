@@ -1,0 +1,344 @@
+"""One pipelined link: many commands in flight on one TCP connection, and no reader thread.
+
+Whoever waits for a reply reads. The caller writes its frame under the write lock and tries to take
+the *role* of reader. If it gets it, it hands every reply it reads to its owner, until its own is
+in; then it gives the role back and summons one of the callers that are parked. If somebody else
+reads already, it parks on a gate that is opened for its reply or for the role. So a lone caller
+pays one send and one recv, and nobody ever hops through another thread without need.
+
+That nobody is forgotten rests on one order: a caller is on the parked list before it tries for the
+role the last time, and a reader gives the role back before it looks at the list. A caller that
+leaves early (deadline, kill) summons another in passing, since the summons may have been its own.
+
+What was never answered when the link ends fails with ``ConnectionClosedError`` and is never sent
+again: only the application knows whether that would be right.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from bunqueue.client import values
+from bunqueue.client.stream import Stream
+from bunqueue.client.worlds import Gate, World, now
+from bunqueue.errors import CommandTimeoutError, ConnectionClosedError
+from bunqueue.protocol.frames import FRAME_BYTES_MAX, HEADER_BYTES, unpack_length
+
+
+class Waiter:
+    """A caller whose reply is not in yet."""
+
+    __slots__ = ("error", "gate", "is_done", "reply")
+
+    def __init__(self) -> None:
+        self.reply: dict[str, Any] | None = None
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.gate: Gate | None = None
+
+    def settle(self, reply: dict[str, Any] | None, error: BaseException | None = None) -> None:
+        """Hand the outcome over and wake the caller if it is parked."""
+        self.reply = reply
+        self.error = error
+        self.is_done = True
+        if self.gate is not None:
+            self.gate.open()
+
+
+class Link:
+    """A connected stream with commands in flight.
+
+    Attributes:
+        generation: Which successful connect of its pool this is.
+        pending: Callers by ``reqId``.
+        has_int64: Both sides listed ``int64`` in their Hello.
+        timeouts: Consecutive commands without a reply in time.
+        last_error: Text of the last trouble, or None.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        world: World,
+        *,
+        in_flight_max: int = 0,
+        timeouts_max: int = 3,
+        on_end: Callable[["Link"], None] | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.world = world
+        self.generation = 0
+        self.pending: dict[str, Waiter] = {}
+        self.has_int64 = False
+        self.timeouts = 0
+        self.timeouts_max = timeouts_max
+        self.last_error: str | None = None
+        self._ended: ConnectionClosedError | None = None
+        self._ending = world.lock()
+        self._inbox = bytearray()
+        self._write_lock = world.lock()
+        self._role = world.lock()
+        self._parked: deque[Waiter] = deque()
+        self._slots = Slots(world, in_flight_max) if in_flight_max > 0 else None
+        self._on_end = on_end
+        self._on_event = on_event
+
+    @property
+    def is_up(self) -> bool:
+        """Whether commands can be sent."""
+        return self._ended is None
+
+    def call(self, name: str, frame: bytes, req_id: str, deadline: float | None) -> dict[str, Any]:
+        """Send one frame and wait for the reply with its ``req_id``. Waits.
+
+        Raises:
+            CommandTimeoutError: No reply before the deadline.
+            ConnectionClosedError: The link ended first.
+        """
+        if self._slots is not None and not self._slots.take(deadline):
+            raise CommandTimeoutError(f"no free slot for {name} within timeout")
+        waiter = Waiter()
+        try:
+            self.pending[req_id] = waiter
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
+            self._write(frame, deadline)
+            if not waiter.is_done and not self._read_until_done(waiter, deadline):
+                raise TimeoutError
+        except TimeoutError:
+            self._note_timeout(name)
+            raise CommandTimeoutError(f"no response for {name} within timeout") from None
+        finally:
+            self.pending.pop(req_id, None)
+            if not waiter.is_done:
+                self._summon()
+            if self._slots is not None:
+                self._slots.give_back()
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.reply is not None
+        return waiter.reply
+
+    def _write(self, frame: bytes, deadline: float | None) -> None:
+        lock = self._write_lock
+        if not lock.acquire(False) and not lock.acquire(timeout=_patience(deadline)):
+            raise TimeoutError
+        try:
+            self.stream.write(frame, deadline)
+        except TimeoutError:
+            raise
+        except (OSError, ConnectionClosedError) as error:
+            self.end(f"send failed: {error}")
+            raise ConnectionClosedError(f"send failed: {error}") from error
+        finally:
+            lock.release()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _read_until_done(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Read, or let another caller read, until ``waiter`` is settled; False when time is up."""
+        role = self._role
+        while not waiter.is_done:
+            if not role.acquire(False):
+                if waiter.gate is None:
+                    waiter.gate = self.world.local_gate()
+                self._parked.append(waiter)
+                if waiter.is_done or not role.acquire(False):
+                    if not waiter.is_done and not waiter.gate.wait(_left(deadline)):
+                        return waiter.is_done
+                    continue
+            try:
+                self._read(waiter, deadline)
+            except TimeoutError:
+                return waiter.is_done
+            finally:
+                role.release()
+                if self._parked:
+                    self._summon()
+                if self._ended is not None:
+                    self._close_stream()
+        return True
+
+    def _read(self, waiter: Waiter, deadline: float | None) -> None:
+        """Be the reader until ``waiter`` is settled or the link has ended."""
+        stream = self.stream
+        while not waiter.is_done:
+            try:
+                try:
+                    is_open = stream.receive(deadline)
+                finally:
+                    if stream.chunks:
+                        self._take_chunks()
+            except TimeoutError:
+                raise
+            except OSError as error:
+                self.end("connection lost", cause=error)
+            else:
+                if not is_open:
+                    self.end("connection lost")
+
+    def _take_chunks(self) -> None:
+        """Hand out every complete frame of what has been received."""
+        is_taken = False
+        try:
+            self._parse()
+            is_taken = True
+        except (ValueError, TypeError, RecursionError) as error:
+            self.end(f"connection lost: undecodable frame: {error}")
+        finally:
+            if not is_taken:
+                # Also when a signal handler raised in the middle: the stream has lost its place.
+                self.end("connection lost")
+
+    def _parse(self) -> None:
+        chunks, inbox = self.stream.chunks, self._inbox
+        data = chunks[0] if not inbox and len(chunks) == 1 else None
+        if data is None:
+            for chunk in chunks:
+                inbox += chunk
+            data = bytes(inbox)
+            inbox.clear()
+        chunks.clear()
+        start, end = 0, len(data)
+        while end - start >= HEADER_BYTES:
+            (size,) = unpack_length(data, start)
+            if size > FRAME_BYTES_MAX:
+                raise ValueError(f"length {size}")
+            stop = start + HEADER_BYTES + size
+            if stop > end:
+                break
+            self._hand_out(values.decode(data[start + HEADER_BYTES : stop]))
+            start = stop
+        if start < end:
+            inbox += data[start:]
+
+    def _hand_out(self, message: dict[str, Any]) -> None:
+        req_id = message.get("reqId")
+        if req_id is not None:
+            self.timeouts = 0
+            waiter = self.pending.get(req_id)
+            if waiter is not None:
+                waiter.settle(message)
+        elif message.get("type") == "event":
+            if self._on_event is not None:
+                self._on_event(message)
+        else:
+            raise ValueError(str(message.get("error", "reply without reqId")))
+
+    def _summon(self) -> None:
+        """Wake one parked caller to take the role, unless somebody has it."""
+        while self._parked:
+            try:
+                waiter = self._parked.popleft()
+            except IndexError:
+                return
+            if not waiter.is_done and waiter.gate is not None:
+                waiter.gate.open()
+                return
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _note_timeout(self, name: str) -> None:
+        self.timeouts += 1
+        self.last_error = f"no response for {name}"
+        if 0 < self.timeouts_max <= self.timeouts:
+            self.end("connection lost")
+
+    def end(self, reason: str, cause: BaseException | None = None) -> None:
+        """Close the link and fail everything in flight; the first reason stays."""
+        with self._ending:
+            if self._ended is not None:
+                return
+            self._ended = ConnectionClosedError(reason)
+            self._ended.__cause__ = cause
+        self.last_error = reason
+        self.stream.sever()
+        for waiter in list(self.pending.values()):
+            if not waiter.is_done:
+                waiter.settle(None, ConnectionClosedError(reason))
+        if self._slots is not None:
+            self._slots.open_all()
+        self._close_stream()
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def _close_stream(self) -> None:
+        """Give the descriptor back, unless a reader is in it: then that reader will."""
+        if self._role.acquire(False):
+            try:
+                self.stream.close()
+            finally:
+                self._role.release()
+
+    def find_out(self) -> bool:
+        """Tell whether the link can be used, noticing a connection that died while idle."""
+        if self._ended is not None:
+            return False
+        if not self.pending and self.stream.is_dead():
+            self.end("connection lost")
+            return False
+        return True
+
+
+class Slots:
+    """Bounds the commands in flight; callers are let in in order of arrival."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self._world = world
+        self._lock = world.lock()
+        self._free = count
+        self._queue: deque[Gate] = deque()
+        self._is_open = False
+
+    @property
+    def waiting(self) -> int:
+        """How many callers are parked."""
+        return len(self._queue)
+
+    def take(self, deadline: float | None) -> bool:
+        """Take a slot, waiting for one; False when the deadline comes first."""
+        with self._lock:
+            if self._free > 0 or self._is_open:
+                self._free -= 1
+                return True
+            gate = self._world.local_gate()
+            self._queue.append(gate)
+        got = False
+        try:
+            got = gate.wait(_left(deadline))
+        finally:
+            if not got:
+                with self._lock:
+                    if gate in self._queue:
+                        self._queue.remove(gate)
+                    else:
+                        got = True  # it was ours in the same instant
+                if got:
+                    self.give_back()
+                    got = False
+        return got
+
+    def give_back(self) -> None:
+        """Pass the slot to the caller that waits longest."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().open()
+            else:
+                self._free += 1
+
+    def open_all(self) -> None:
+        """Let everybody in: the link has ended and they are to find out."""
+        with self._lock:
+            self._is_open = True
+            while self._queue:
+                self._queue.popleft().open()
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - now())
+
+
+def _patience(deadline: float | None) -> float:
+    """Return the time left as a lock wants it, -1 for no bound."""
+    return -1 if deadline is None else max(0.0, deadline - now())

@@ -1,0 +1,265 @@
+"""One TCP or TLS byte stream with deadlines, whole frames out and chunks in.
+
+A native socket waits inside the kernel (``SO_RCVTIMEO``), which saves the ``poll`` that Python puts
+before each ``recv`` of a socket with a timeout; a cooperative one uses ``settimeout``.
+
+TLS goes through ``ssl.SSLObject`` and two memory buffers instead of ``ssl.SSLSocket``. One thread
+may then read while another writes (OpenSSL allows only one at a time, and CPython 3.11 does not see
+to it), a fork can drop the stream without a close-notify, and one context serves every world.
+
+What a frame's writer could not send before its deadline, or before it was killed, stays queued
+and goes out ahead of the next frame: frames are never cut.
+"""
+
+import contextlib
+import os
+import socket
+import ssl
+import struct
+
+from bunqueue.client.worlds import World, now
+from bunqueue.errors import ConnectionClosedError
+
+CHUNK_BYTES = 262_144
+UNSENT_BYTES_MAX = 67_108_864  # client.md 6, back-pressure
+LATENESS_S = 0.05  # how late a native deadline may be noticed, to save a setsockopt per call
+KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPALIVE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+_timeval = struct.Struct("@ll").pack
+
+
+class Stream:
+    """A connected socket. One reader and one writer at a time.
+
+    Attributes:
+        chunks: What ``receive`` has taken from the socket and nobody has parsed yet.
+    """
+
+    def __init__(self, sock: socket.socket, world: World) -> None:
+        self._sock = sock
+        self._world = world
+        self._unsent = bytearray()
+        self._receive_timeout_s: float | None = -1.0
+        self._send_timeout_s: float | None = -1.0
+        self.chunks: list[bytes] = []
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(sock)
+        sock.settimeout(None)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def receive(self, deadline: float | None) -> bool:
+        """Wait for bytes and append them to ``chunks``; False at the end of the stream.
+
+        Raises:
+            TimeoutError: The deadline came first.
+            OSError: The connection broke.
+        """
+        before = len(self.chunks)
+        if self._world.is_native:
+            self._set_receive_timeout(deadline)
+            try:
+                # In one C call, so that a signal handler that raises cannot come between taking
+                # the bytes and keeping them.
+                self.chunks.extend(map(self._sock.recv, (CHUNK_BYTES,)))
+            except BlockingIOError:
+                raise TimeoutError from None
+        else:
+            self._sock.settimeout(_left(deadline))
+            self.chunks.append(self._sock.recv(CHUNK_BYTES))
+        if self.chunks[before:] == [b""]:
+            del self.chunks[before:]
+            return False
+        return True
+
+    def _set_receive_timeout(self, deadline: float | None) -> None:
+        left = _left(deadline)
+        current = self._receive_timeout_s
+        if left is None:
+            if current is not None:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(0, 0))
+                self._receive_timeout_s = None
+        elif current is None or not left <= current <= left + LATENESS_S:
+            wanted = left + LATENESS_S / 2
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _split(wanted))
+            self._receive_timeout_s = wanted
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def write(self, frame: bytes, deadline: float | None) -> None:
+        """Send ``frame`` behind whatever is still unsent.
+
+        Raises:
+            TimeoutError: The deadline came first; the rest stays queued.
+            OSError: The connection broke.
+        """
+        if self._unsent:
+            if len(self._unsent) + len(frame) > UNSENT_BYTES_MAX:
+                raise ConnectionClosedError("write queue full")
+            self._unsent += frame
+            frame = b""
+        self._send(frame, deadline)
+
+    def _send(self, data: bytes, deadline: float | None) -> None:
+        """Send all of ``data``, or of the unsent bytes when it is empty."""
+        counts: list[int] = []
+        sent = 0
+        view = memoryview(data or bytes(self._unsent))
+        try:
+            if self._world.is_native:
+                self._set_send_timeout(deadline)
+            else:
+                self._sock.settimeout(_left(deadline))
+            while sent < len(view):
+                # Counted in the same C call as sent, for the reason given in ``receive``.
+                counts.extend(map(self._sock.send, (view[sent:],)))
+                sent = sum(counts)
+        except BlockingIOError:
+            raise TimeoutError from None
+        finally:
+            sent = sum(counts)
+            if not data:
+                del self._unsent[:sent]
+            elif sent < len(view):
+                self._unsent += view[sent:]
+
+    def _set_send_timeout(self, deadline: float | None) -> None:
+        left = _left(deadline)
+        current = self._send_timeout_s
+        if left is None:
+            if current is not None:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0, 0))
+                self._send_timeout_s = None
+        elif current is None or not left <= current <= left + LATENESS_S:
+            wanted = left + LATENESS_S / 2
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _split(wanted))
+            self._send_timeout_s = wanted
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def is_dead(self) -> bool:
+        """Tell, without waiting, whether an idle stream has ended or broken."""
+        raw = getattr(self._sock, "_sock", self._sock)  # gevent's recv would wait
+        try:
+            return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def sever(self) -> None:
+        """Shut the connection down; whoever reads it wakes. Callable from any native thread."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Shut down and give the descriptor back."""
+        self.sever()
+        self._sock.close()
+
+    def abandon(self) -> None:
+        """Close a descriptor inherited by a fork; the parent's connection must not notice."""
+        raw = getattr(self._sock, "_sock", self._sock)
+        descriptor = raw.detach()
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class TlsStream(Stream):
+    """A stream in TLS."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        world: World,
+        context: ssl.SSLContext,
+        server_hostname: str | None,
+        deadline: float | None,
+    ) -> None:
+        super().__init__(sock, world)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_hostname=server_hostname
+        )
+        self._tls_lock = world.lock()
+        self._shake_hands(deadline)
+
+    def _shake_hands(self, deadline: float | None) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush(deadline)
+                self._take_ciphertext(deadline)
+            else:
+                self._flush(deadline)
+                return
+
+    def _flush(self, deadline: float | None) -> None:
+        self._unsent += self._outgoing.read()
+        if self._unsent:
+            self._send(b"", deadline)
+
+    def _take_ciphertext(self, deadline: float | None) -> None:
+        if not super().receive(deadline):
+            raise ConnectionResetError("closed during the TLS handshake")
+        self._feed_ciphertext()
+
+    def _feed_ciphertext(self) -> None:
+        for chunk in self.chunks:
+            self._incoming.write(chunk)
+        self.chunks.clear()
+
+    def receive(self, deadline: float | None) -> bool:
+        """Wait for bytes and append them to ``chunks`` in the clear; False at the end."""
+        while True:
+            with self._tls_lock:
+                plain = self._decrypt()
+            if plain:
+                self.chunks.append(plain)
+                return True
+            if not super().receive(deadline):
+                return False
+            with self._tls_lock:
+                self._feed_ciphertext()
+
+    def _decrypt(self) -> bytes:
+        parts = []
+        try:
+            while part := self._tls.read(CHUNK_BYTES):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(parts)
+        return b"".join(parts)
+
+    def write(self, frame: bytes, deadline: float | None) -> None:
+        """Send ``frame`` behind whatever is still unsent."""
+        with self._tls_lock:
+            self._tls.write(frame)
+            self._unsent += self._outgoing.read()
+        if len(self._unsent) > UNSENT_BYTES_MAX:
+            raise ConnectionClosedError("write queue full")
+        self._send(b"", deadline)
+
+
+def _left(deadline: float | None) -> float | None:
+    if deadline is None:
+        return None
+    left = deadline - now()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _split(seconds: float) -> bytes:
+    whole = int(seconds)
+    return _timeval(whole, int((seconds - whole) * 1_000_000) or 1)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel probe a silent peer, as far as this system offers it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

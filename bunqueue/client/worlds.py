@@ -1,0 +1,338 @@
+"""Worlds: whose sockets, locks and tasks a piece of client code runs on.
+
+The client is written once and must wait in the way of whoever calls it. There are two ways to
+wait. A plain process has threads, and a wait blocks one of them. A process patched by gevent has
+greenlets on a hub, and a wait switches to the next greenlet; but such a process may still have
+native threads (a thread pool, the lease keeper), and a greenlet's lock or socket used from there
+breaks, because each belongs to the hub of its own thread. So code that waits takes a ``World``:
+
+* ``standard()`` uses the standard names, which are native in a plain process and cooperative in a
+  patched one. This is the world of application code.
+* ``native()`` uses the original primitives. In a plain process it is the standard world.
+* ``cooperative()`` uses gevent's, for the lease keeper's own hub. In a patched process it is the
+  standard world again, since gevent always serves the hub of the calling thread.
+
+``current()`` picks between the first two by looking at the calling thread.
+
+Within one world a plain lock is enough to wake somebody. Between worlds (an answer of the embedded
+broker's native thread for a greenlet, a lost lease told by the keeper) it is not: that takes a
+``Gate``, which any native thread may open.
+"""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+now = time.monotonic
+
+Connect = Callable[[str, int, float | None], socket.socket]
+
+
+class Lock(Protocol):
+    """What ``threading.Lock()`` returns, in any world."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Gate(Protocol):
+    """Lets one waiter through per opening; openings while nobody waits count as one."""
+
+    def open(self) -> None:
+        """Let the waiter through. Callable from any native thread."""
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for an opening and use it up; False when the time is over first."""
+
+
+class Task(Protocol):
+    """A running thread or greenlet."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class World:
+    """One way to wait: sockets, locks, gates and tasks that belong together.
+
+    Attributes:
+        name: ``"standard"``, ``"native"`` or ``"cooperative"``.
+        gate: Makes a gate that any native thread may open.
+        local_gate: Makes a cheaper one, opened from within this world and thread only.
+        is_native: A wait here blocks a whole native thread.
+        kills: What may be thrown into a waiting caller at a switch without any byte being lost.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        lock: Callable[[], Lock],
+        gate: Callable[[], Gate],
+        local_gate: Callable[[], Gate],
+        connect: Connect,
+        spawn: Callable[[Callable[[], object], str], Task],
+        sleep: Callable[[float], None],
+        is_native: bool,
+        kills: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.name = name
+        self.lock = lock
+        self.gate = gate
+        self.local_gate = local_gate
+        self.connect = connect
+        self.spawn = spawn
+        self.sleep = sleep
+        self.is_native = is_native
+        self.kills = kills
+
+
+class LockGate:
+    """A gate made of one lock, for waiters and openers of one world."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Lock) -> None:
+        lock.acquire()
+        self._lock = lock
+
+    def open(self) -> None:
+        """Let the waiter through."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            return  # was open already
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for an opening; False when the time is over first."""
+        if timeout_s is None:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=max(0.0, min(timeout_s, threading.TIMEOUT_MAX)))
+
+
+class HubGate:
+    """A gate for a greenlet, opened from any native thread through its hub's async watcher."""
+
+    __slots__ = ("_event", "_is_open", "_watcher")
+
+    def __init__(self) -> None:
+        import gevent
+        from gevent.event import Event
+
+        self._event: Any = Event()
+        self._is_open = False
+        self._watcher: Any = gevent.get_hub().loop.async_()
+        self._watcher.start(self._event.set)
+
+    def open(self) -> None:
+        """Let the waiter through."""
+        self._is_open = True
+        self._watcher.send_ignoring_arg(None)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for an opening; False when the time is over first."""
+        if not self._is_open:
+            self._event.wait(timeout_s)
+        opened = self._is_open
+        self._is_open = False
+        self._event.clear()
+        return opened
+
+    def __del__(self) -> None:
+        self._watcher.stop()
+        self._watcher.close()
+
+
+class Latch:
+    """A flag that is set once, and that any thread or greenlet of any world may wait for."""
+
+    __slots__ = ("_gates", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._gates: list[Gate] = []
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is up."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Put the flag up and wake all waiters."""
+        self._is_set = True
+        for gate in self._gates.copy():
+            gate.open()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the flag is up; False when the time is over first."""
+        if self._is_set:
+            return True
+        gate = current().gate()
+        # Register, then look again: a setter that missed the gate has set the flag before.
+        self._gates.append(gate)
+        try:
+            if not self._is_set:
+                gate.wait(timeout_s)
+        finally:
+            self._gates.remove(gate)
+        return self._is_set
+
+
+def is_patched() -> bool:
+    """Tell whether gevent has replaced both sockets and threads."""
+    monkey = sys.modules.get("gevent.monkey")
+    return (
+        monkey is not None
+        and bool(monkey.is_module_patched("socket"))
+        and bool(monkey.is_module_patched("threading"))
+    )
+
+
+def standard() -> World:
+    """Return the world of the standard names."""
+    global _standard
+    if _standard is None:
+        _standard = _cooperative_world("standard") if is_patched() else _plain_world()
+    return _standard
+
+
+def native() -> World:
+    """Return the world of the original primitives."""
+    global _native
+    if standard().is_native:
+        return standard()
+    if _native is None:
+        _native = _original_world()
+    return _native
+
+
+def cooperative() -> World:
+    """Return gevent's world, for a native thread with a hub of its own."""
+    global _cooperative
+    if not standard().is_native:
+        return standard()
+    if _cooperative is None:
+        _cooperative = _cooperative_world("cooperative")
+    return _cooperative
+
+
+def current() -> World:
+    """Return the world of the calling thread."""
+    world = _standard or standard()
+    return world if world.is_native or is_main_thread() else native()
+
+
+def is_main_thread() -> bool:
+    """Tell whether the caller runs in the process's main native thread, as any of its greenlets."""
+    if standard().is_native:
+        return threading.current_thread() is threading.main_thread()
+    from gevent.hub import MAIN_THREAD_IDENT  # type: ignore[attr-defined]  # not in its stubs
+
+    return bool(_original("_thread", "get_ident")() == MAIN_THREAD_IDENT)
+
+
+_standard: World | None = None
+_native: World | None = None
+_cooperative: World | None = None
+
+
+def _original(module: str, name: str) -> Any:
+    from gevent import monkey
+
+    return monkey.get_original(module, name)
+
+
+def _plain_world() -> World:
+    return World(
+        "standard",
+        lock=threading.Lock,
+        gate=lambda: LockGate(threading.Lock()),
+        local_gate=lambda: LockGate(threading.Lock()),
+        connect=lambda host, port, timeout_s: socket.create_connection((host, port), timeout_s),
+        spawn=_spawn_thread,
+        sleep=time.sleep,
+        is_native=True,
+    )
+
+
+def _spawn_thread(run: Callable[[], object], name: str) -> Task:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _cooperative_world(name: str) -> World:
+    import gevent
+    import gevent.socket
+    import gevent.thread
+
+    def spawn(run: Callable[[], object], name: str) -> Task:
+        greenlet = gevent.spawn(run)
+        greenlet.name = name
+        return greenlet  # type: ignore[return-value]  # a Greenlet has join(timeout)
+
+    return World(
+        name,
+        lock=gevent.thread.allocate_lock,
+        gate=HubGate,
+        local_gate=lambda: LockGate(gevent.thread.allocate_lock()),
+        connect=lambda host, port, timeout_s: gevent.socket.create_connection(
+            (host, port), timeout_s
+        ),
+        spawn=spawn,
+        sleep=gevent.sleep,
+        is_native=False,
+        kills=(gevent.GreenletExit, gevent.Timeout),
+    )
+
+
+class _NativeTask:
+    """A native thread of a patched process, started past gevent's thread class."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self._ended = Latch()
+        _original("_thread", "start_new_thread")(self._main, ())
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._ended.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+
+def _original_world() -> World:
+    lock = _original("_thread", "allocate_lock")
+    return World(
+        "native",
+        lock=lock,
+        gate=lambda: LockGate(lock()),
+        local_gate=lambda: LockGate(lock()),
+        connect=_connect_natively,
+        spawn=lambda run, _name: _NativeTask(run),
+        sleep=_original("time", "sleep"),
+        is_native=True,
+    )
+
+
+def _connect_natively(host: str, port: int, timeout_s: float | None) -> socket.socket:
+    """Do what ``socket.create_connection`` does, past gevent's names."""
+    failure: OSError | None = None
+    addresses = _original("socket", "getaddrinfo")(host, port, 0, socket.SOCK_STREAM)
+    for family, kind, protocol, _name, address in addresses:
+        sock: socket.socket = _original("socket", "socket")(family, kind, protocol)
+        sock.settimeout(timeout_s)
+        try:
+            sock.connect(address)
+        except OSError as error:
+            failure = error
+            sock.close()
+        else:
+            return sock
+    raise failure or OSError(f"no address for {host}")
