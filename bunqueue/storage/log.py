@@ -1,0 +1,668 @@
+"""The mutation log: what changed since the last batch, and who waits for it to be written.
+
+The engine notes jobs, not rows. A noted job stands once in ``_dirty``, however often it changes, and
+its bits say what the file lacks of it; when the writer is free, a *cut* turns all of it into one
+numbered batch, the image of every job as it is at that moment. One batch is in flight at a time:
+whatever comes meanwhile is the next one. So a busy broker writes few large transactions and an idle
+one writes at once, without a knob.
+
+When is a cut? At the end of the loop's turn if an answer waits for it, or if 100 rows do; else 10 ms
+after the first note. While a batch is in flight, when it is answered.
+
+If a commit fails, nothing of that batch is in the file. All operations since then are undone, newest
+first, those of later batches too: they acted on what is not there. Their answers are told so. The
+jobs of the batch become dirty again and are tried again, as they are after the undoing, with growing
+pauses. Plain pushes, whose answer has left, survive in memory that way.
+
+Nothing here waits; the writer (``process.py`` or ``thread.py``) does.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bunqueue.engine.ports import BODY, MUST_COMMIT, NEW, NO_WAIT, REMOVED, SHOULD_COMMIT, STATE
+from bunqueue.errors import StorageFailed
+from bunqueue.storage import schema, writer
+from bunqueue.storage.loop import Callback, Loop
+from bunqueue.storage.rows import PLAIN_COLUMNS, PLAIN_STATE_COLUMNS, images
+
+if TYPE_CHECKING:
+    from bunqueue.engine.job import Job
+
+log = logging.getLogger(__name__)
+
+Op = tuple[Callable[..., None] | None, tuple[Any, ...], Callable[..., None] | None]
+
+FLUSH_MS: Final = 10  # how long a plain push may stay in memory alone, engine.md 11.1
+FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
+CONGESTED_ROWS: Final = 20_000  # performance.md 6.3
+CONGESTED_BYTES: Final = 64 << 20  # performance.md 6.3
+CONGESTED_MS: Final = 1000  # age of a batch in flight from which the disk counts as slow
+REFUSED_ROWS: Final = 100_000  # engine.md 11.2
+REFUSED_BYTES: Final = 512 << 20  # the same for large payloads, so that a full disk cannot end us
+RETRY_MS: Final = 100  # doubles with every failure, engine.md 11.2
+RETRY_MS_MAX: Final = 30_000  # engine.md 11.2
+RETRY_MS_ASKED: Final = 250  # while an answer waits: its client gives up after seconds
+SEQ_BLOCK: Final = 100_000  # admission numbers reserved in the file at a time
+FLUSH_MS_MAX: Final = 30_000  # how long a shutdown waits for the disk
+
+_ALL_BUT_REMOVED: Final = ~REMOVED
+_ANYTHING: Final = 1  # the first note decides when to write
+_NOTHING: Final = sys.maxsize
+
+_UPSERT_PLAIN: Final = schema.upsert(schema.JOBS, PLAIN_COLUMNS)
+_UPSERT_FULL: Final = schema.upsert(schema.JOBS)
+_UPSERT_PLAIN_STATE: Final = schema.upsert(schema.STATE, PLAIN_STATE_COLUMNS)
+_UPSERT_FULL_STATE: Final = schema.upsert(schema.STATE)
+_UPSERT_SMALL: Final = {table.name: schema.upsert(table) for table in schema.SMALL_TABLES}
+_DELETE_SMALL: Final = {
+    table.name: f"DELETE FROM {table.name} WHERE {table.names[0]} = ?"
+    for table in schema.SMALL_TABLES
+}
+
+
+class Writer(Protocol):
+    """Who commits batches, one at a time. All calls back are made by the loop or by ``wait``."""
+
+    def start(self, listener: "Listener") -> None:
+        """Begin."""
+
+    def submit(self, batch: writer.Batch) -> None:
+        """Have the batch committed; the listener is told by its number."""
+
+    def wait(self, timeout_ms: float) -> None:
+        """Waits until the submitted batch has been answered, at most that long."""
+
+    def close(self, timeout_ms: float) -> None:
+        """Waits until the file is closed; nothing is in flight."""
+
+
+class Listener(Protocol):
+    """Who is told what became of a batch."""
+
+    def on_outcome(self, outcome: writer.Outcome) -> None:
+        """Take the answer to the batch in flight."""
+
+    def on_writer_down(self, why: str) -> None:
+        """Note that the writer has died and is being replaced; the batch will still be answered."""
+
+    def on_writer_up(self) -> None:
+        """Note that a new writer has opened the file."""
+
+    def on_writer_lost(self, why: str) -> None:
+        """Note that there is no writer any more; the batch will not be answered."""
+
+
+class _InFlight:
+    """A batch that has been submitted, and all that depends on it."""
+
+    __slots__ = ("number", "jobs", "bits", "puts", "ops", "held", "size_bytes", "meta", "at")
+
+    def __init__(
+        self,
+        number: int,
+        jobs: "list[Job]",
+        puts: dict[tuple[str, str], tuple[Any, ...] | None],
+        ops: list[Op],
+        held: list[Callable[[bool], None]],
+        size_bytes: int,
+        meta: tuple[bool, int],
+    ) -> None:
+        """Args: meta: what the log knew to be in ``meta`` before this batch."""
+        self.number = number
+        self.jobs = jobs
+        self.bits = [job.dirty for job in jobs]
+        self.puts = puts
+        self.ops = ops
+        self.held = held
+        self.size_bytes = size_bytes
+        self.meta = meta
+        self.at = time.monotonic()
+
+
+class MutationLog:
+    """Fulfils ``ports.Storage`` but for ``load``, in front of a ``Writer``.
+
+    Attributes:
+        answer_waits, is_persistent, is_refusing: See ``ports.Storage``.
+        on_dropped: Told of a job whose row no disk will ever take; it must leave memory too.
+        on_fatal: Told that nothing can be written any more; the broker has to end.
+    """
+
+    is_persistent = True
+
+    def __init__(
+        self,
+        writer: Writer,
+        loop: Loop,
+        seq_reserved: int = 0,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Args: seq_reserved: no admission number above it is known to the file."""
+        self.answer_waits = NO_WAIT
+        self.is_refusing = False
+        self.on_dropped: Callable[[Job, str], None] | None = None
+        self.on_fatal: Callable[[str], None] | None = None
+        self._writer = writer
+        self._loop = loop
+        self._clock_ms = clock_ms
+        # What has been noted and is not in flight.
+        self._dirty: list[Job] = []
+        self._append = self._dirty.append
+        self._puts: dict[tuple[str, str], tuple[Any, ...] | None] = {}
+        self._ops: list[Op] = []
+        self._held: list[Callable[[bool], None]] = []
+        self._is_durable = False
+        self._size_bytes = 0
+        # When to write it.
+        self._rows_mark = _ANYTHING  # at how many dirty jobs `_reached` has something to do
+        self._bytes_mark = REFUSED_BYTES
+        self._has_timer = False
+        self._is_due = False  # the timer went off while a batch was in flight
+        self._is_soon = False
+        # What became of it.
+        self._in_flight: _InFlight | None = None
+        self._number = 0
+        self._seq_reserved = self._seq_highest = seq_reserved
+        self._is_marked_unclean = False
+        self._failures = 0
+        self._retry: Callback | None = None
+        self._is_retry_quick = False
+        self._error: str | None = None
+        self._error_kind: str | None = None
+        self._error_since: int | None = None
+        self._is_lost = False
+        self._relief: list[Callback] = []
+
+    # -- notes: once per job and move, so flat -----------------------------------------------------
+
+    def added(self, job: "Job") -> None:
+        """Note a job that was never written before.
+
+        A job that is already noted as written (an undo may say so to be safe) stays written.
+        """
+        dirty = job.dirty
+        if not dirty:
+            job.dirty = NEW
+            self._append(job)
+        elif dirty & NEW:
+            job.dirty = dirty & _ALL_BUT_REMOVED
+        else:
+            job.dirty = dirty & _ALL_BUT_REMOVED | BODY | STATE
+        size_bytes = self._size_bytes = self._size_bytes + len(job.data)
+        if len(self._dirty) >= self._rows_mark or size_bytes >= self._bytes_mark:
+            self._reached()
+
+    def changed(self, job: "Job") -> None:
+        """Note a change of the job's state row."""
+        dirty = job.dirty
+        if not dirty:
+            job.dirty = STATE
+            self._append(job)
+            if len(self._dirty) >= self._rows_mark:
+                self._reached()
+        elif not dirty & STATE or dirty & REMOVED:
+            job.dirty = dirty & _ALL_BUT_REMOVED | STATE
+
+    def rewritten(self, job: "Job") -> None:
+        """Note a change of what was given at admission: payload, options, priority, keys, edges."""
+        dirty = job.dirty
+        job.dirty = dirty & _ALL_BUT_REMOVED | BODY
+        if not dirty:
+            self._append(job)
+        self._size_bytes += len(job.data)
+        if len(self._dirty) >= self._rows_mark:
+            self._reached()
+
+    def removed(self, job: "Job") -> None:
+        """Note that the job is gone from the file."""
+        dirty = job.dirty
+        job.dirty = dirty | REMOVED
+        if not dirty:
+            self._append(job)
+            if len(self._dirty) >= self._rows_mark:
+                self._reached()
+
+    def put(self, table: str, key: str, values: tuple[Any, ...]) -> None:
+        """Note a row of a small table."""
+        self._puts[table, key] = values
+        if self._rows_mark == _ANYTHING:
+            self._reached()
+
+    def delete(self, table: str, key: str) -> None:
+        """Note that a row of a small table is gone."""
+        self._puts[table, key] = None
+        if self._rows_mark == _ANYTHING:
+            self._reached()
+
+    def sync(
+        self,
+        undo: Callable[..., None] | None = None,
+        args: tuple[Any, ...] = (),
+        then: Callable[..., None] | None = None,
+        durable: bool = False,
+    ) -> None:
+        """Let the running operation's answer wait for the commit of all that was logged until now."""
+        self.answer_waits = MUST_COMMIT
+        if undo is not None or then is not None:
+            self._ops.append((undo, args, then))
+        if durable:
+            self._is_durable = True
+        if not self._is_soon:
+            self._wake()
+
+    def claimed(self) -> None:
+        """Let the running operation's answer wait for the commit, but leave even if that fails."""
+        if not self.answer_waits:
+            self.answer_waits = SHOULD_COMMIT
+        if not self._is_soon:
+            self._wake()
+
+    def hold(self, deliver: Callable[[bool], None]) -> None:
+        """Call ``deliver`` after the commit of what was logged until now: True if it succeeded."""
+        self._held.append(deliver)
+        if not self._is_soon:
+            self._wake()
+
+    # -- the backlog -------------------------------------------------------------------------------
+
+    @property
+    def backlog_rows(self) -> int:
+        """Jobs noted and not committed."""
+        in_flight = self._in_flight
+        return len(self._dirty) + (len(in_flight.jobs) if in_flight is not None else 0)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether connections should not be read from until ``on_relief`` calls.
+
+        Not while commits fail: then plain pushes are served from memory, up to ``is_refusing``.
+        """
+        in_flight = self._in_flight
+        if in_flight is None or self._failures:
+            return False
+        return (
+            len(self._dirty) + len(in_flight.jobs) >= CONGESTED_ROWS
+            or self._size_bytes + in_flight.size_bytes >= CONGESTED_BYTES
+            or (time.monotonic() - in_flight.at) * 1000 >= CONGESTED_MS
+        )
+
+    def on_relief(self, callback: Callback) -> None:
+        """Call ``callback`` once, as soon as there is room in the backlog."""
+        if self.is_congested:
+            self._relief.append(callback)
+        else:
+            callback()
+
+    def status(self) -> dict[str, Any]:
+        """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``."""
+        return {
+            "diskFull": self._error_kind == writer.FULL,
+            "error": self._error,
+            "since": self._error_since,
+        }
+
+    # -- when to write -----------------------------------------------------------------------------
+
+    def _reached(self) -> None:
+        """Look at a mark that the dirty jobs or their bytes have reached."""
+        rows = len(self._dirty)
+        if rows >= REFUSED_ROWS or self._size_bytes >= REFUSED_BYTES:
+            if not self.is_refusing:
+                self.is_refusing = True
+                log.error("refusing pushes: too much waits for the disk rows=%d", rows)
+            self._rows_mark = self._bytes_mark = _NOTHING
+        elif self._in_flight is not None or self._is_soon or self._failures:
+            self._rows_mark = REFUSED_ROWS
+        elif rows >= FLUSH_ROWS:
+            self._wake()
+        else:
+            self._rows_mark = FLUSH_ROWS
+            if not self._has_timer:
+                self._has_timer = True
+                self._loop.call_later(FLUSH_MS, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._has_timer = False
+        if self._in_flight is not None:
+            self._is_due = True
+        elif not self._failures:
+            self._flush()
+
+    def _wake(self) -> None:
+        """Write at the end of the loop's turn, or soon after the present trouble."""
+        if self._in_flight is not None:
+            return
+        if not self._failures:
+            self._is_soon = True
+            self._rows_mark = max(self._rows_mark, REFUSED_ROWS)
+            self._loop.call_soon(self._on_turn_end)
+        elif self._is_lost:
+            self._is_soon = True
+            self._loop.call_soon(self._fail_all)
+        elif not self._is_retry_quick:
+            self._is_retry_quick = True
+            self._retry_after(min(RETRY_MS_ASKED, self._retry_ms()))
+
+    def _on_turn_end(self) -> None:
+        self._is_soon = False
+        self._flush()
+
+    def _flush(self) -> None:
+        """Cut a batch and submit it, unless one is in flight."""
+        if self._in_flight is not None or self._is_lost:
+            return
+        while self._dirty or self._puts or self._ops or self._held:
+            batch = self._cut()
+            in_flight = self._in_flight
+            assert in_flight is not None
+            if batch is not None:
+                self._rows_mark = REFUSED_ROWS if not self.is_refusing else _NOTHING
+                self._writer.submit(batch)
+                return
+            # Nothing to write: what waited has nothing to wait for.
+            self._in_flight = None
+            self._finish(in_flight)
+        if not self.is_refusing:
+            self._rows_mark = _ANYTHING
+
+    def _cut(self) -> writer.Batch | None:
+        """Move what has been noted into flight; returns the batch, or None if no row came of it."""
+        jobs = self._dirty[:]
+        self._dirty.clear()
+        self._number += 1
+        in_flight = self._in_flight = _InFlight(
+            self._number,
+            jobs,
+            self._puts,
+            self._ops,
+            self._held,
+            self._size_bytes,
+            (self._is_marked_unclean, self._seq_reserved),
+        )
+        is_durable = self._is_durable
+        self._puts, self._ops, self._held = {}, [], []
+        self._size_bytes = 0
+        self._is_durable = self._is_due = False
+        try:
+            made = images(jobs)
+        except (ValueError, TypeError, OverflowError):
+            made = images(self._storable(in_flight))
+        for job in jobs:
+            job.dirty = 0
+        upserts: writer.Rows = []
+        deletes: writer.Rows = []
+        for head, rows in (
+            (_UPSERT_PLAIN, made.plain),
+            (_UPSERT_FULL, made.full),
+            (_UPSERT_PLAIN_STATE, made.plain_states),
+            (_UPSERT_FULL_STATE, made.full_states),
+        ):
+            if rows:
+                upserts.append((head, rows))
+        if in_flight.puts:
+            self._add_small(in_flight.puts, upserts, deletes)
+        if not upserts and not deletes and not made.removed:
+            return None
+        self._add_meta(made.plain, made.full, upserts)
+        return self._number, is_durable, upserts, deletes, made.removed
+
+    def _storable(self, in_flight: _InFlight) -> "list[Job]":
+        """Return the jobs of a batch that have an image at all; the others are dropped."""
+        storable = []
+        for job in in_flight.jobs:
+            try:
+                images((job,))
+            except (ValueError, TypeError, OverflowError) as error:
+                self._drop(job, f"{type(error).__name__}: {error}")
+            else:
+                storable.append(job)
+        return storable
+
+    @staticmethod
+    def _add_small(
+        puts: dict[tuple[str, str], tuple[Any, ...] | None],
+        upserts: writer.Rows,
+        deletes: writer.Rows,
+    ) -> None:
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        gone: dict[str, list[tuple[Any, ...]]] = {}
+        for (table, key), values in puts.items():
+            if values is None:
+                gone.setdefault(table, []).append((key,))
+            else:
+                rows.setdefault(table, []).append((key, *values))
+        upserts += ((_UPSERT_SMALL[table], found) for table, found in rows.items())
+        deletes += ((_DELETE_SMALL[table], found) for table, found in gone.items())
+
+    def _add_meta(
+        self, plain: list[tuple[Any, ...]], full: list[tuple[Any, ...]], upserts: writer.Rows
+    ) -> None:
+        """Mark the file as in use, and reserve admission numbers ahead of those it holds."""
+        meta: list[tuple[str, int]] = []
+        if not self._is_marked_unclean:
+            self._is_marked_unclean = True
+            meta.append((schema.META_CLEAN, 0))
+        highest = max((rows[-1][0] for rows in (plain, full) if rows), default=0)
+        self._seq_highest = max(self._seq_highest, highest)
+        if highest > self._seq_reserved:
+            self._seq_reserved = highest + SEQ_BLOCK
+            meta.append((schema.META_SEQ, self._seq_reserved))
+        if meta:
+            upserts.append((_UPSERT_SMALL[schema.META.name], list(meta)))
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    def on_outcome(self, outcome: writer.Outcome) -> None:
+        """Take the writer's answer to the batch in flight."""
+        number, kind, text, dropped = outcome
+        in_flight = self._in_flight
+        if in_flight is None or in_flight.number != number:
+            return  # a batch that was sent twice, to two writers
+        if kind is not None:
+            self._failed(in_flight, kind, text)
+            return
+        self._in_flight = None
+        if self._error is not None:
+            log.warning("storage works again since_ms=%s", self._error_since)
+            self._failures = 0
+            self._error = self._error_kind = self._error_since = None
+            self._is_retry_quick = False
+        if self.is_refusing:
+            self.is_refusing = False
+            self._bytes_mark = REFUSED_BYTES
+        if dropped:
+            self._drop_rows(in_flight, dropped)
+        self._finish(in_flight)
+
+    def _finish(self, in_flight: _InFlight) -> None:
+        """Let everything that waited for a committed batch go on, and write what came meanwhile."""
+        ops = iter(in_flight.ops)
+        try:
+            for _, args, then in ops:
+                if then is not None:
+                    then(*args)
+        except BaseException:
+            # One that raises must not cost the others their answer.
+            in_flight.ops = list(ops)
+            self._loop.call_soon(partial(self._finish, in_flight))
+            raise
+        if self._in_flight is None:
+            if self._held or self._ops or self._is_due or len(self._dirty) >= FLUSH_ROWS:
+                if not self._is_soon:
+                    self._is_soon = True
+                    self._loop.call_soon(self._on_turn_end)
+            elif not self.is_refusing:
+                self._rows_mark = _ANYTHING
+                if self._dirty or self._puts:
+                    self._reached()
+        self._deliver(in_flight.held, True)
+        if self._relief and not self.is_congested:
+            relief, self._relief = self._relief, []
+            self._call_all(relief)
+
+    def _failed(self, in_flight: _InFlight, kind: str, text: str) -> None:
+        """Undo all that is not in the file, and try the rest again later."""
+        self._in_flight = None
+        if self._error is None:
+            self._error_since = self._clock_ms()
+        if self._error != text:
+            log.error("a commit failed: %s rows=%d", text, len(in_flight.jobs))
+        self._error, self._error_kind = text, kind
+        self._failures += 1
+        self._is_retry_quick = False
+        self._take_back(in_flight)
+        self._rows_mark = REFUSED_ROWS if not self.is_refusing else _NOTHING
+        self._retry_after(self._retry_ms())
+        relief, self._relief = self._relief, []
+        self._call_all(relief)
+
+    def _take_back(self, in_flight: _InFlight) -> None:
+        """Make everything of a failed batch dirty again, run the undos, tell the answers."""
+        self._size_bytes += in_flight.size_bytes
+        for job, bits in zip(in_flight.jobs, in_flight.bits, strict=True):
+            since = job.dirty
+            if not since:
+                job.dirty = bits
+                self._append(job)
+            elif bits & REMOVED and not since & REMOVED:
+                job.dirty = since | bits & _ALL_BUT_REMOVED
+            else:
+                job.dirty = since | bits
+        self._puts = in_flight.puts | self._puts
+        self._is_marked_unclean, self._seq_reserved = in_flight.meta
+        self._undo(in_flight.ops + self._ops, in_flight.held + self._held)
+
+    def _undo(self, ops: list[Op], held: list[Callable[[bool], None]]) -> None:
+        self._ops, self._held = [], []
+        self._is_durable = False
+        newest_first = reversed(ops)
+        try:
+            for undo, args, _ in newest_first:
+                if undo is not None:
+                    undo(*args)
+        except BaseException:
+            rest = list(newest_first)
+            rest.reverse()
+            self._loop.call_soon(partial(self._undo, rest, held))
+            raise
+        self._ops.clear()  # an undo's own wish to be synced has no answer behind it
+        self._deliver(held, False)
+
+    def _retry_ms(self) -> float:
+        return min(RETRY_MS_MAX, RETRY_MS * 2.0 ** (self._failures - 1))
+
+    def _retry_after(self, delay_ms: float) -> None:
+        if self._retry is not None:
+            self._retry()
+        self._retry = self._loop.call_later(delay_ms, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry = None
+        self._is_retry_quick = False
+        self._flush()
+
+    def _drop_rows(self, in_flight: _InFlight, dropped: list[tuple[Any, str]]) -> None:
+        jobs = {job.seq: job for job in in_flight.jobs}
+        for key, text in dropped:
+            job = jobs.get(key)
+            if job is not None:
+                self._drop(job, text)
+            else:
+                log.error("a row was refused by the file and left out key=%s: %s", key, text)
+
+    def _drop(self, job: "Job", text: str) -> None:
+        """Let go of a job that no disk will take; whatever the file has of it goes too."""
+        log.error("a job cannot be stored and was dropped id=%s: %s", job.id, text)
+        if self.on_dropped is not None:
+            self.on_dropped(job, text)
+        self.removed(job)
+
+    def on_writer_down(self, why: str) -> None:
+        """Refuse pushes until the next writer has answered."""
+        log.error("the writer has died and is being replaced: %s", why)
+        if self._error is None:
+            self._error_since = self._clock_ms()
+        self._error, self._error_kind = why, writer.OTHER
+        self.is_refusing = True
+        self._rows_mark = self._bytes_mark = _NOTHING
+
+    def on_writer_up(self) -> None:
+        """Take pushes again: the new writer has opened the file."""
+        if self._failures:
+            return
+        self._error = self._error_kind = self._error_since = None
+        self.is_refusing = False
+        self._bytes_mark = REFUSED_BYTES
+        self._rows_mark = REFUSED_ROWS
+        if self._in_flight is None and not self._is_soon:
+            self._rows_mark = _ANYTHING
+            if self._dirty or self._puts:
+                self._reached()
+
+    def on_writer_lost(self, why: str) -> None:
+        """Give up: nothing can be written any more."""
+        log.critical("nothing can be written any more: %s", why)
+        if self._error is None:
+            self._error_since = self._clock_ms()
+        self._error, self._error_kind = why, writer.OTHER
+        self._is_lost = True
+        self._failures += 1
+        self.is_refusing = True
+        self._rows_mark = self._bytes_mark = _NOTHING
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is not None:
+            self._take_back(in_flight)
+        else:
+            self._undo(self._ops, self._held)
+        if self.on_fatal is not None:
+            self.on_fatal(why)
+
+    def _fail_all(self) -> None:
+        self._is_soon = False
+        self._undo(self._ops, self._held)
+
+    def _deliver(self, held: list[Callable[[bool], None]], is_committed: bool) -> None:
+        rest = iter(held)
+        try:
+            for deliver in rest:
+                deliver(is_committed)
+        except BaseException:
+            self._loop.call_soon(partial(self._deliver, list(rest), is_committed))
+            raise
+
+    def _call_all(self, callbacks: Iterable[Callback]) -> None:
+        """Call all, also those behind one that raises."""
+        rest = iter(callbacks)
+        try:
+            for callback in rest:
+                callback()
+        except BaseException:
+            self._loop.call_soon(partial(self._call_all, list(rest)))
+            raise
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def flush(self, timeout_ms: float = FLUSH_MS_MAX) -> None:
+        """Waits until everything noted is in the file, held answers included.
+
+        Raises:
+            StorageFailed: It could not be written.
+        """
+        end = time.monotonic() + timeout_ms / 1000
+        failures = self._failures
+        while True:
+            self._flush()
+            if self._in_flight is None and not self._is_lost:
+                return
+            left_ms = (end - time.monotonic()) * 1000
+            if not self._is_lost and left_ms > 0:
+                self._writer.wait(left_ms)
+            if self._failures > failures or self._is_lost:
+                raise StorageFailed(f"not everything could be written: {self._error}")
+            if left_ms <= 0:
+                raise StorageFailed(f"the disk did not answer within {timeout_ms:.0f} ms")
