@@ -1,0 +1,375 @@
+"""A TCP connection as a peer: bytes in, commands run in order, answers out.
+
+No sockets here: ``received`` takes what came, and everything that leaves goes through ``write``.
+All complete frames of one ``received`` are handled in a row and answered with one ``write``; an
+answer that comes later (a long poll, a commit) is collected until the end of the loop's turn, so
+that many of them leave together too. Nothing on the way of an ordinary command spawns, logs or
+waits.
+
+A connection stops taking frames while 50 of its commands wait or while the storage is congested.
+What arrives then is kept: up to one read more, so that the end of the connection is still noticed.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, Later
+from bunqueue.commands import dispatch
+from bunqueue.protocol.codec import InvalidFrame, decode, pack
+from bunqueue.protocol.frames import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    frame,
+    pack_length,
+    too_large_text,
+    unpack_length,
+)
+from bunqueue.protocol.replies import (
+    INTERNAL_ERROR,
+    INVALID_FORMAT,
+    Reply,
+    encode_reply,
+    error_reply,
+)
+from bunqueue.server.rate import RequestRate
+
+log = logging.getLogger(__name__)
+
+COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
+KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
+
+RATE_EXCEEDED: Final = "Rate limit exceeded"
+_INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
+
+# 0.14 us a call; msgpack.packb makes a packer for each, 0.7 us.
+_pack_plain = msgpack.Packer().pack
+
+
+class Line(Protocol):
+    """The socket's side of a connection."""
+
+    def write(self, data: bytes) -> None:
+        """Send, or keep until it can be sent. Never waits."""
+
+    def finish(self) -> None:
+        """Close once everything written so far has been sent."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back before the loop waits again, in no one's middle."""
+
+    def wake(self) -> None:
+        """Have ``resume`` called by the connection's own greenlet, soon."""
+
+
+class Connection:
+    """One peer over TCP.
+
+    Attributes:
+        id, held, parked, is_open, engine, is_authenticated, int64: As every peer's.
+        partial_at: Moment (of the steady clock, seconds) of the last byte of a frame that is not
+            complete yet, or None between frames.
+        wants_more: Reading on makes sense; False while enough is kept.
+    """
+
+    __slots__ = (
+        "id",
+        "held",
+        "parked",
+        "is_open",
+        "engine",
+        "is_authenticated",
+        "int64",
+        "now",
+        "partial_at",
+        "wants_more",
+        "_broker",
+        "_storage",
+        "_line",
+        "_rate",
+        "_steady",
+        "_pieces",
+        "_missing",
+        "_is_stopped",
+        "_kept_bytes",
+        "_out",
+        "_is_handling",
+        "_flushes_soon",
+        "_holding",
+    )
+
+    def __init__(self, broker: Broker, line: Line, name: str, rate: RequestRate | None) -> None:
+        """Prepare.
+
+        Args:
+            broker: What the commands act on.
+            line: Where answers go.
+            name: Names the peer in logs.
+            rate: Counts its requests against the limit, or None.
+        """
+        self.id = name
+        self.held: dict[Any, Any] = {}
+        self.parked: set[Later] = set()
+        self.is_open = True
+        self.engine = broker.engine
+        self.is_authenticated = not broker.tokens
+        self.int64 = False
+        self.now = broker.clock.now
+        self.partial_at: float | None = None
+        self.wants_more = True
+        self._broker = broker
+        self._storage = broker.storage
+        self._line = line
+        self._rate = rate
+        self._steady = broker.clock.steady
+        self._pieces: list[bytes] = []  # of a frame that is not complete, or kept while stopped
+        self._missing = 0  # bytes that must still come before looking at the pieces is worth it
+        self._is_stopped = False
+        self._kept_bytes = 0
+        self._out: list[bytes] = []
+        self._is_handling = False
+        self._flushes_soon = False
+        self._holding = 0
+
+    def authenticate(self, token: object) -> bool:
+        """Let the peer in if the token is one of ours."""
+        if not self._broker.tokens.match(token):
+            return False
+        self.is_authenticated = True
+        return True
+
+    @property
+    def owes_answers(self) -> bool:
+        """Some answers have still to be sent, or wait for nothing but their commit."""
+        return self._holding > 0 or bool(self._out)
+
+    # -- in --
+
+    def received(self, data: bytes) -> None:
+        """Handle all complete frames in what came, together with what was kept."""
+        if self._pieces:
+            self._pieces.append(data)
+            if self._is_stopped:
+                self._keep(len(data))
+                return
+            self._missing -= len(data)
+            if self._missing > 0:
+                self.partial_at = self._steady()
+                return
+            data = b"".join(self._pieces)
+            self._pieces = []
+        if self._storage.is_congested:
+            self._pieces = [data]
+            self._stop()
+            self._storage.on_relief(self._may_resume)
+            return
+        self._handle(data)
+
+    def resume(self) -> None:
+        """Go on with what was kept, now that commands may run again."""
+        if not self._is_stopped or not self.is_open or len(self.parked) >= COMMANDS_WAITING_MAX:
+            return
+        self._is_stopped = False
+        self.wants_more = True
+        self._kept_bytes = 0
+        kept, self._pieces = b"".join(self._pieces), []
+        if kept:
+            self.received(kept)
+
+    def _handle(self, data: bytes) -> None:
+        """Run every complete command in ``data``, in order; keep the rest."""
+        storage = self._storage
+        out = self._out
+        held: _Held | None = None
+        begin, size = 0, len(data)
+        self._is_handling = True
+        while size - begin >= HEADER_BYTES:
+            start = begin + HEADER_BYTES
+            length = unpack_length(data, begin)[0]
+            end = start + length
+            if length > FRAME_BYTES_MAX:
+                self._refuse_length(length)
+                begin = size
+                break
+            if end > size:
+                break
+            begin = end
+            try:
+                request = decode(data[start:end])
+            except InvalidFrame:
+                if self._rate is None or self._rate.admits(self._steady()):
+                    out.append(_INVALID_FRAME)
+                else:
+                    self._put(error_reply(RATE_EXCEEDED), None)
+                continue
+            if request.__class__ is dict and "reqId" in request:
+                req_id = request["reqId"]
+                if req_id.__class__ is str:
+                    req_id = _pack_plain(req_id)
+                else:
+                    req_id = self._packed(request, req_id)
+            else:
+                req_id = None
+            if self._rate is not None and not self._rate.admits(self._steady()):
+                self._refuse_rate(request)
+                continue
+            reply = dispatch(self, request)
+            if isinstance(reply, Later):
+                storage.answer_waits = NO_WAIT
+                self._wait_for(reply, req_id)
+                if len(self.parked) >= COMMANDS_WAITING_MAX:
+                    self._pieces = [data[begin:]]
+                    self._stop()
+                    begin = size
+                    break
+                continue
+            if storage.answer_waits:
+                if held is None:
+                    held = _Held(self)
+                held.add(reply, req_id, storage.answer_waits)
+                storage.answer_waits = NO_WAIT
+                continue
+            self._put(reply, req_id)
+        self._is_handling = False
+        if held is not None:
+            self._holding += 1
+            storage.hold(held.deliver)
+        if begin < size:
+            self._await_rest(data, begin)
+        elif not self._is_stopped:
+            self.partial_at = None
+        if out:
+            self.flush()
+
+    def _await_rest(self, data: bytes, begin: int) -> None:
+        """Keep the beginning of a frame, and note how much of it is missing."""
+        rest = data[begin:] if begin else data
+        self._pieces = [rest]
+        if len(rest) >= HEADER_BYTES:
+            self._missing = HEADER_BYTES + unpack_length(rest)[0] - len(rest)
+        else:
+            self._missing = HEADER_BYTES - len(rest)
+        self.partial_at = self._steady()
+
+    def _stop(self) -> None:
+        """Take no frames until ``resume``; what is kept begins with the next one."""
+        self._is_stopped = True
+        self.partial_at = None
+        self._keep(sum(map(len, self._pieces)))
+
+    def _keep(self, more_bytes: int) -> None:
+        self._kept_bytes += more_bytes
+        self.wants_more = self._kept_bytes < KEPT_BYTES_MAX
+
+    def _may_resume(self) -> None:
+        if self._is_stopped and self.is_open:
+            self._line.wake()
+
+    def _refuse_length(self, length: int) -> None:
+        self._put(error_reply(too_large_text(length)), None)
+        self._line.finish()
+
+    def _refuse_rate(self, request: Any) -> None:
+        req_id = request.get("reqId") if request.__class__ is dict else None
+        self._put(
+            error_reply(RATE_EXCEEDED), _pack_plain(req_id) if isinstance(req_id, str) else None
+        )
+
+    def _packed(self, request: dict[str, Any], req_id: object) -> bytes | None:
+        """Pack a ``reqId`` that is no string; what is no command gets only strings back."""
+        name = request.get("cmd")
+        return pack(req_id) if name and isinstance(name, str) else None
+
+    # -- out --
+
+    def _put(self, reply: Reply, req_id: bytes | None) -> None:
+        """Add an answer to what leaves with the next flush."""
+        body = encoded(reply, req_id, self.int64)
+        out = self._out
+        out.append(pack_length(len(body)))
+        out.append(body)
+
+    def _wait_for(self, later: Later, req_id: bytes | None) -> None:
+        """Have an answer that is still to come sent when it is there."""
+
+        def answered(reply: Reply, commits: int) -> None:
+            self.parked.discard(later)
+            if self._is_stopped:
+                self._may_resume()
+            if commits != NO_WAIT:
+                held = _Held(self)
+                held.add(reply, req_id, commits)
+                self._holding += 1
+                self._storage.hold(held.deliver)
+            else:
+                self._put(reply, req_id)
+                self.flush_soon()
+
+        self.parked.add(later)
+        later.then(answered)
+
+    def flush(self) -> None:
+        """Write everything that is ready."""
+        self._flushes_soon = False
+        out = self._out
+        if out:
+            data = b"".join(out)
+            out.clear()
+            self._line.write(data)
+
+    def flush_soon(self) -> None:
+        """Write everything that will be ready at the end of this turn of the loop."""
+        if not self._is_handling and not self._flushes_soon:
+            self._flushes_soon = True
+            self._line.soon(self.flush)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Give up everything the peer had: it has gone, or must go."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._pieces = []
+        self.partial_at = None
+        for later in list(self.parked):
+            later.cancel()
+        self.parked.clear()
+        self.engine.peer_closed(self, self.now())
+
+
+class _Held:
+    """Answers of one read that wait for the same commit."""
+
+    __slots__ = ("_connection", "_answers")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._answers: list[tuple[Reply, bytes | None, int]] = []
+
+    def add(self, reply: Reply, req_id: bytes | None, commits: int) -> None:
+        """Add one; ``commits`` tells whether it may leave although the commit failed."""
+        self._answers.append((reply, req_id, commits))
+
+    def deliver(self, is_committed: bool) -> None:
+        """Send them, or what takes their place when the commit failed."""
+        connection = self._connection
+        connection._holding -= 1
+        for reply, req_id, commits in self._answers:
+            may_leave = is_committed or commits != MUST_COMMIT
+            connection._put(reply if may_leave else error_reply(INTERNAL_ERROR), req_id)
+        connection.flush_soon()
+
+
+def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:
+    """Return the body of a reply; one that cannot be sent is logged and becomes an error."""
+    try:
+        body = encode_reply(reply, req_id, int64)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        log.exception("reply could not be encoded")
+        return encode_reply(error_reply(INTERNAL_ERROR), req_id, int64)
+    if len(body) > FRAME_BYTES_MAX:
+        return encode_reply(error_reply(too_large_text(len(body))), req_id, int64)
+    return body

@@ -1,0 +1,213 @@
+"""The HTTP port: gevent's WSGI server behind guards.
+
+What they keep off was seen live (conventions.md 4.1): answers in two small packets, a request head
+that never ends, bodies without bound, a body with two lengths, tracebacks that anyone may cause.
+"""
+
+import logging
+import os
+import socket
+import ssl
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import gevent
+from gevent.pool import Pool
+from gevent.pywsgi import Input, WSGIHandler, WSGIServer
+
+from bunqueue.config import Settings
+from bunqueue.errors import ConfigError
+from bunqueue.server.accept import BACKLOG, Acceptor, name_of, prepare, shake_hands
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 1_000
+KEEP_ALIVE_S: Final = 75.0  # silence between two requests, and the time for a request line
+HEAD_S_MAX: Final = 10.0
+BODY_S_MAX: Final = 30.0
+BODY_BYTES_MAX: Final = 67_108_864  # as a frame on the TCP port
+LEFTOVER_BYTES_MAX: Final = 65_536  # a body nobody read is skipped up to here, else the link ends
+
+_TEXT: Final = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large"}
+
+
+class _Refused(ValueError):
+    """The head of a request is answered with ``status``, and the connection ends."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Body(Input):  # type: ignore[misc]  # gevent ships no types
+    """A request's body: bounded in time and, when its length was not announced, in size."""
+
+    def read(self, length: int | None = None) -> bytes:
+        """Waits for the next ``length`` bytes, or for all."""
+        with gevent.Timeout(BODY_S_MAX, TimeoutError):
+            if not self.chunked_input or (length is not None and length >= 0):
+                data: bytes = super().read(length)
+                return data
+            pieces: list[bytes] = []
+            size = 0
+            while piece := super().read(LEFTOVER_BYTES_MAX):
+                size += len(piece)
+                if size > BODY_BYTES_MAX:
+                    raise OSError("body too large")
+                pieces.append(piece)
+            return b"".join(pieces)
+
+    def has_leftover(self) -> bool:
+        """Tell whether more is to come than is worth skipping."""
+        left: int = (self.content_length or 0) - self.position
+        return bool(self.chunked_input) or left > LEFTOVER_BYTES_MAX
+
+
+class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
+    """One HTTP connection."""
+
+    wsgi_input: Any
+
+    def read_requestline(self) -> str:
+        """Waits for a request, but not for ever."""
+        with gevent.Timeout(KEEP_ALIVE_S, TimeoutError):
+            line: str = super().read_requestline()
+            return line
+
+    def read_request(self, raw_requestline: str) -> bool:
+        """Waits for the rest of the head, and refuses what two readers could read differently."""
+        with gevent.Timeout(HEAD_S_MAX, _Refused(408, "head took too long")):
+            super().read_request(raw_requestline)
+        if self.content_length is not None and self.content_length > BODY_BYTES_MAX:
+            raise _Refused(413, "body too large")
+        return True
+
+    def MessageClass(self, *args: Any) -> Any:  # noqa: N802  # the name that gevent calls
+        """Parse the headers, before gevent drops one of two contradicting lengths."""
+        headers = super().MessageClass(*args)
+        lengths = headers.get_all("content-length", [])
+        codings = headers.get_all("transfer-encoding", [])
+        if lengths and codings:
+            raise _Refused(400, "Content-Length together with Transfer-Encoding")
+        if len(lengths) > 1 or not all(text.strip().isdecimal() for text in lengths):
+            raise _Refused(400, "Content-Length is no single number")
+        if codings and [text.strip().lower() for text in codings] != ["chunked"]:
+            raise _Refused(400, "Transfer-Encoding is not chunked")
+        return headers
+
+    def get_environ(self) -> dict[str, Any]:
+        """Build the environment, with our body in it."""
+        environ: dict[str, Any] = super().get_environ()
+        plain = self.wsgi_input
+        body = Body(plain.rfile, plain.content_length, plain.socket, plain.chunked_input)
+        self.wsgi_input = body
+        if environ["wsgi.input"] is plain:
+            environ["wsgi.input"] = body
+        return environ
+
+    def run_application(self) -> None:
+        """Answer; a body that was not read, and is long, ends the connection."""
+        super().run_application()
+        if self.wsgi_input.has_leftover():
+            self.close_connection = True
+            self.wsgi_input.content_length = self.wsgi_input.position
+            self.wsgi_input.chunked_input = False
+
+    def _handle_client_error(self, error: Exception) -> tuple[str, bytes]:
+        """Refuse a bad request in one line, whatever it was."""
+        status = error.status if isinstance(error, _Refused) else 400
+        log.debug("bad request peer=%s reason=%s", name_of(self.client_address), error)
+        head = (
+            f"HTTP/1.1 {status} {_TEXT[status]}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )
+        return str(status), head.encode()
+
+    def _log_error(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and issubclass(kind, (OSError, gevent.GreenletExit)):
+            log.debug("request broken off peer=%s reason=%s", name_of(self.client_address), error)
+            return
+        log.error("request failed path=%s", self.path, exc_info=(kind, error, trace))
+
+
+class HttpServer(Acceptor, WSGIServer):  # type: ignore[misc]  # gevent ships no types
+    """Serves the application on the port, or on a Unix socket."""
+
+    def __init__(self, app: Any, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
+        """Prepare; ``start`` binds.
+
+        Args:
+            app: The WSGI application.
+            settings: The address.
+            tls: Speak TLS with this context; never on a Unix socket.
+        """
+        path = settings.http_socket_path
+        self._tls = tls if path is None else None
+        self.socket_path = path
+        where = (settings.host, settings.http_port) if path is None else listen_at(path)
+        WSGIServer.__init__(
+            self,
+            where,
+            app,
+            backlog=BACKLOG if path is None else None,
+            spawn=Pool(CONNECTIONS_MAX),
+            log=None,
+            error_log=log,
+            handler_class=Handler,
+            environ={
+                "SERVER_NAME": settings.host,  # else gevent asks the name service for it
+                "wsgi.url_scheme": "https" if self._tls else "http",
+            },
+        )
+
+    def connections(self) -> int:
+        """Count the open connections."""
+        return len(self.pool)
+
+    def handle(self, sock: Any, address: Any) -> None:
+        """Serve one connection. Waits until it has ended."""
+        if isinstance(address, tuple) and not prepare(sock):
+            return
+        if self._tls is not None:
+            sock = shake_hands(self._tls, sock, name_of(address))
+            if sock is None:
+                return
+        self.handler_class(sock, address, self).handle()
+
+    def close(self) -> None:
+        """Stop accepting; take the Unix socket away."""
+        super().close()
+        if self.socket_path is not None:
+            with suppress(OSError):
+                os.unlink(self.socket_path)
+
+
+def listen_at(path: str) -> Any:
+    """Listen on a Unix socket, in place of one that a dead process left.
+
+    Raises:
+        ConfigError: Something else is at ``path``, or it cannot be made.
+    """
+    try:
+        if Path(path).exists():
+            if not stat.S_ISSOCK(os.stat(path).st_mode):
+                raise ConfigError(f"HTTP_SOCKET_PATH is no socket: {path!r}")
+            if _answers(path):
+                raise ConfigError(f"HTTP_SOCKET_PATH is in use: {path!r}")
+            os.unlink(path)
+        listener = gevent.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"HTTP_SOCKET_PATH {path!r} cannot be used: {error.strerror}") from None
+    return listener
+
+
+def _answers(path: str) -> bool:
+    with gevent.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True
