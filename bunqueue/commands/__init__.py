@@ -1,0 +1,27 @@
+"""One decorated function per wire command; importing the room fills the table."""
+
+from bunqueue.commands import (
+    core,
+    dead_letters,
+    greeting,
+    job_changes,
+    job_reads,
+    lease_commands,
+    queue_control,
+    worker_register,
+)
+from bunqueue.commands.registry import COMMANDS, Command, dispatch
+
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "core",
+    "dead_letters",
+    "dispatch",
+    "greeting",
+    "job_changes",
+    "job_reads",
+    "lease_commands",
+    "queue_control",
+    "worker_register",
+]

@@ -1,0 +1,329 @@
+"""The eight commands that are the product: jobs in, jobs out, outcomes."""
+
+from functools import partial
+from json import dumps
+from typing import Any, Final
+
+from bunqueue.commands.job_wire import pack_job, pack_list
+from bunqueue.commands.peer import Peer
+from bunqueue.commands.registry import Request, command
+from bunqueue.engine.job import Job
+from bunqueue.engine.later import Later
+from bunqueue.errors import InvalidField
+from bunqueue.protocol.codec import UNDEFINED, pack
+from bunqueue.protocol.fields import (
+    Anything,
+    Flag,
+    JobName,
+    List,
+    Map,
+    Number,
+    QueueName,
+    Text,
+    compile_check,
+)
+from bunqueue.protocol.options import (
+    DATA_CHARS_MAX,
+    DEFAULT_OPTIONS,
+    JobOptions,
+    check_options,
+    has_options,
+    shared_options,
+)
+from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
+
+PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
+PULL_COUNT_MAX = 1000
+LOCK_TTL_MS_MAX = 86_400_000
+NAME_DEFAULT = "default"
+# JSON grows a packed value by this much at the very most (a control character, an escaped key);
+# anything smaller than the limit over it needs no counting.
+JSON_GROWTH_MAX = 7
+
+_NULL: Final = pack(None)
+_PUSHED: Final = b"\x82\xa2ok\xc3\xa2id"
+_PUSHED_MANY: Final = b"\x82\xa2ok\xc3\xa3ids"
+_NO_JOB: Final = b"\x82\xa2ok\xc3\xa3job\xc0"
+_NO_JOB_LEASED: Final = b"\x83\xa2ok\xc3\xa3job\xc0\xa5token\xc0"
+_JOB: Final = b"\x82\xa2ok\xc3\xa3job"
+_JOB_LEASED: Final = b"\x83\xa2ok\xc3\xa3job"
+_TOKEN: Final = b"\xa5token"
+_JOBS: Final = b"\x82\xa2ok\xc3\xa4jobs"
+_JOBS_LEASED: Final = b"\x83\xa2ok\xc3\xa4jobs"
+_TOKENS: Final = b"\xa6tokens"
+
+_PULL_FIELDS: Final = {
+    "queue": QueueName(),
+    "timeout": Number(max=PULL_WAIT_MS_MAX, doc="How long to wait for a job, ms."),
+    "owner": Anything(doc="Name of the worker; makes a lease with a token."),
+    "lockTtl": Number(min=1, max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
+    "detach": Flag(truthy=True, doc="Without owner: the job stays active when the link closes."),
+    "group": Map(doc="Group limits and affinity of this puller."),
+}
+
+
+def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
+    """Return name and packed data of a push; a name inside ``data`` is lifted out (wire.md 4.1)."""
+    data = request.get("data")
+    name = request.get("name")
+    if name is None:
+        name = NAME_DEFAULT
+        if data.__class__ is dict and isinstance(data.get("name"), str) and data["name"]:
+            data = dict(data)
+            name = data.pop("name")
+            if len(name) > 256:
+                raise InvalidField("Job name must be a non-empty string of at most 256 characters")
+    packed = _NULL if data is None else pack_data(data)
+    check_data_size(data, packed)
+    limit = options.size_limit
+    if limit is not None and len(packed) * JSON_GROWTH_MAX > limit:
+        _check_size(data, limit, f"Job data too large (sizeLimit {limit})")
+    return name, packed
+
+
+def pack_data(data: Any) -> bytes:
+    """Pack a payload or a result as it is kept."""
+    try:
+        return pack(data)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidField("Job data must be JSON serializable") from None
+
+
+def check_data_size(data: Any, packed: bytes) -> None:
+    """Refuse a payload beyond the broker's limit."""
+    if len(packed) * JSON_GROWTH_MAX > DATA_CHARS_MAX:
+        _check_size(data, DATA_CHARS_MAX, "Job data too large (max 10MB)")
+
+
+def _check_size(data: Any, limit: int, refusal: str) -> None:
+    """Refuse data whose JSON form has more characters than ``limit``."""
+    text = dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_form)
+    if len(text) > limit:
+        raise InvalidField(refusal)
+
+
+def _json_form(value: Any) -> Any:
+    return list(value) if isinstance(value, bytes) else str(value)
+
+
+@command(
+    "PUSH",
+    {"queue": QueueName(), "name": JobName(doc="Absent is default."), "data": Anything()},
+    options=True,
+    mutates=True,
+)
+def push(peer: Peer, request: Request) -> Reply:
+    """Add one job; the reply carries its id, or that of the live job with the same id or key."""
+    if has_options(request):
+        options, own = shared_options(request), request
+    else:
+        options, own = DEFAULT_OPTIONS, None
+    name, data = _payload(request, options)
+    job_id = peer.engine.push(request["queue"], name, data, options, own, peer.now())
+    return _PUSHED + pack(job_id)
+
+
+_check_entry = compile_check({"name": JobName()})
+
+
+@command("PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True)
+def push_batch(peer: Peer, request: Request) -> Reply:
+    """Add several jobs to one queue, all or none; the ids come back in order."""
+    entries = []
+    for number, entry in enumerate(request["jobs"]):
+        if entry.__class__ is not dict:
+            raise InvalidField(f"jobs[{number}]: job must be an object")
+        problem = _check_entry(entry)
+        options, own = DEFAULT_OPTIONS, None
+        if problem is None and has_options(entry):
+            problem = check_options(entry)
+            if problem is None:
+                options, own = shared_options(entry), entry
+        if problem is not None:
+            raise InvalidField(f"jobs[{number}]: {problem}")
+        try:
+            name, data = _payload(entry, options)
+        except InvalidField as refusal:
+            raise InvalidField(f"jobs[{number}]: {refusal}") from None
+        entries.append((name, data, options, own))
+    ids = peer.engine.push_batch(request["queue"], entries, peer.now())
+    return _PUSHED_MANY + pack(ids)
+
+
+def _owner(request: Request) -> str | None:
+    owner = request.get("owner")
+    return owner if isinstance(owner, str) and owner else None
+
+
+def _ms(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _refuse_groups(request: Request) -> None:
+    if request.get("group"):
+        raise InvalidField("group is not supported yet")
+
+
+@command("PULL", _PULL_FIELDS, mutates=True, waits=True)
+def pull(peer: Peer, request: Request) -> Reply | Later:
+    """Take the next ready job, waiting for one if asked; with an owner it comes under a lease."""
+    _refuse_groups(request)
+    owner = _owner(request)
+    jobs = peer.engine.pull(
+        peer,
+        request["queue"],
+        1,
+        int(request.get("timeout") or 0),
+        owner,
+        _ms(request.get("lockTtl")),
+        bool(request.get("detach")),
+        peer.now(),
+    )
+    shape = partial(_pulled, peer.int64, owner is not None)
+    if isinstance(jobs, Later):
+        jobs.shape = shape
+        return jobs
+    return shape(jobs)
+
+
+def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
+    if not jobs:
+        return _NO_JOB_LEASED if is_leased else _NO_JOB
+    job = jobs[0]
+    if is_leased:
+        return b"".join((_JOB_LEASED, pack_job(job, int64), _TOKEN, pack(job.token)))
+    return _JOB + pack_job(job, int64)
+
+
+@command(
+    "PULLB",
+    {
+        **_PULL_FIELDS,
+        "count": Number(
+            min=1, max=PULL_COUNT_MAX, integer=True, doc="At most so many; 1 if absent."
+        ),
+    },
+    mutates=True,
+    waits=True,
+)
+def pull_batch(peer: Peer, request: Request) -> Reply | Later:
+    """Take up to ``count`` ready jobs; with a timeout, wait for the first, never for all."""
+    _refuse_groups(request)
+    owner = _owner(request)
+    jobs = peer.engine.pull(
+        peer,
+        request["queue"],
+        int(request.get("count") or 1),
+        int(request.get("timeout") or 0),
+        owner,
+        _ms(request.get("lockTtl")),
+        bool(request.get("detach")),
+        peer.now(),
+    )
+    shape = partial(_pulled_many, peer.int64, owner is not None)
+    if isinstance(jobs, Later):
+        jobs.shape = shape
+        return jobs
+    return shape(jobs)
+
+
+def _pulled_many(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
+    packed = pack_list([pack_job(job, int64) for job in jobs])
+    if is_leased:
+        return b"".join((_JOBS_LEASED, packed, _TOKENS, pack([job.token for job in jobs])))
+    return _JOBS + packed
+
+
+def _result(value: Any) -> bytes | None:
+    """Return a stored result: an undefined one is none, null is one."""
+    return None if value is UNDEFINED else pack_data(value)
+
+
+@command(
+    "ACK",
+    {
+        "id": Text(required=True, empty=False),
+        "token": Text(doc="The delivery's lock token."),
+        "result": Anything(),
+        "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
+    },
+    mutates=True,
+)
+def ack(peer: Peer, request: Request) -> Reply:
+    """Complete an active job; committed before the reply."""
+    result = _result(request["result"]) if "result" in request else None
+    remove = bool(request.get("removeOnComplete"))
+    applied = peer.engine.ack(request["id"], request.get("token"), result, remove, peer.now())
+    return OK if applied else ALREADY_FINALIZED
+
+
+@command(
+    "ACKB",
+    {
+        "ids": List(required=True),
+        "tokens": List(doc="Parallel to ids."),
+        "results": List(doc="Parallel to ids."),
+        "removeOnCompletes": List(doc="Parallel to ids."),
+    },
+    mutates=True,
+)
+def ack_batch(peer: Peer, request: Request) -> Reply:
+    """Complete several jobs; every token is checked before anything is applied."""
+    ids = request["ids"]
+    for name in ("tokens", "results", "removeOnCompletes"):
+        values = request.get(name)
+        if values is not None and len(values) != len(ids):
+            raise InvalidField(f"ACKB {name} length must match ids length")
+    check_ids(ids)
+    results = request.get("results")
+    ignored = peer.engine.ack_batch(
+        ids,
+        texts_or_none(request.get("tokens")),
+        None if results is None else [_result(value) for value in results],
+        request.get("removeOnCompletes"),
+        peer.now(),
+    )
+    if not ignored:
+        return OK
+    data = {"ignoredIndices": ignored, "ignoredIds": [ids[number] for number in ignored]}
+    return {"ok": True, "data": data}
+
+
+def check_ids(ids: list[Any]) -> None:
+    """Refuse a list that holds anything but ids."""
+    for job_id in ids:
+        if job_id.__class__ is not str:
+            raise InvalidField("ids must be an array of valid string job ids")
+
+
+def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
+    """Return the list with everything that is no string read as "not given"."""
+    if values is None:
+        return None
+    return [value if value.__class__ is str else None for value in values]
+
+
+@command(
+    "FAIL",
+    {
+        "id": Text(required=True, empty=False),
+        "token": Text(doc="The delivery's lock token."),
+        "error": Text(doc="What went wrong."),
+        "unrecoverable": Flag(truthy=True, doc="No further attempts."),
+        "stack": List(doc="Lines of the failure's stack."),
+        "removeOnFail": Flag(truthy=True, doc="If it was the last attempt: forget the job."),
+    },
+    mutates=True,
+)
+def fail(peer: Peer, request: Request) -> Reply:
+    """Report that a run ended badly: another attempt after its backoff, or the dead letters."""
+    applied = peer.engine.fail(
+        request["id"],
+        request.get("token"),
+        request.get("error"),
+        bool(request.get("unrecoverable")),
+        request.get("stack"),
+        bool(request.get("removeOnFail")),
+        peer.now(),
+    )
+    return OK if applied else ALREADY_FINALIZED

@@ -1,0 +1,81 @@
+"""The dead-letter queue over the wire."""
+
+from typing import Final
+
+from bunqueue.commands.job_wire import pack_entry, pack_job, pack_list
+from bunqueue.commands.peer import Peer
+from bunqueue.commands.registry import Request, command
+from bunqueue.protocol.fields import Anything, Flag, Map, Number, QueueName, Text
+from bunqueue.protocol.replies import Reply
+
+_FILTER: Final = Map(
+    fields={
+        "reason": Text(),
+        "olderThan": Number(),
+        "newerThan": Number(),
+        "retriable": Flag(truthy=True),
+        "expired": Flag(truthy=True),
+        "limit": Number(integer=True),
+        "offset": Number(integer=True),
+    },
+    doc="{reason, olderThan, newerThan, retriable, expired, limit, offset}.",
+)
+_COUNT: Final = Number(integer=True, doc="At most so many.")
+_QUEUE: Final = {"queue": QueueName()}
+
+
+def _count(request: Request) -> int | None:
+    count = request.get("count")
+    return None if count is None else int(count)
+
+
+@command("Dlq", {**_QUEUE, "count": _COUNT, "filter": _FILTER})
+def dlq(peer: Peer, request: Request) -> Reply:
+    """List dead letters in order of entry: ``jobs`` and, parallel to it, ``entries``."""
+    jobs = peer.engine.list_dead(
+        request["queue"], request.get("filter"), _count(request), peer.now()
+    )
+    return b"".join(
+        (
+            b"\x83\xa2ok\xc3\xa4jobs",
+            pack_list([pack_job(job, peer.int64) for job in jobs]),
+            b"\xa7entries",
+            pack_list([pack_entry(job, peer.int64) for job in jobs]),
+        )
+    )
+
+
+@command("GetDlqStats", _QUEUE)
+def get_dlq_stats(peer: Peer, request: Request) -> Reply:
+    """Return figures about the dead letters of a queue."""
+    return {"ok": True, "data": {"stats": peer.engine.dlq_stats(request["queue"], peer.now())}}
+
+
+@command(
+    "RetryDlq",
+    {**_QUEUE, "jobId": Text(doc="Only this job."), "count": _COUNT, "filter": _FILTER},
+    mutates=True,
+)
+def retry_dlq(peer: Peer, request: Request) -> Reply:
+    """Send dead letters back to waiting, with all attempts before them."""
+    moved = peer.engine.retry_dlq(
+        request["queue"],
+        request.get("jobId") or None,
+        request.get("filter"),
+        _count(request),
+        peer.now(),
+    )
+    return {"ok": True, "count": moved}
+
+
+@command("PurgeDlq", _QUEUE, mutates=True)
+def purge_dlq(peer: Peer, request: Request) -> Reply:
+    """Remove every dead letter of the queue."""
+    return {"ok": True, "count": peer.engine.purge_dlq(request["queue"], peer.now())}
+
+
+@command("RemoveDlqJob", {**_QUEUE, "jobId": Anything(required=True)}, mutates=True)
+def remove_dlq_job(peer: Peer, request: Request) -> Reply:
+    """Remove one dead letter."""
+    removed = peer.engine.remove_dlq_job(request["queue"], str(request["jobId"]), peer.now())
+    return {"ok": True, "data": {"removed": removed}}

@@ -1,0 +1,37 @@
+"""Saying hello: who we are, who you are, are you there."""
+
+from bunqueue.commands.peer import Peer
+from bunqueue.commands.registry import Request, command
+from bunqueue.errors import Refused
+from bunqueue.protocol.fields import Anything
+from bunqueue.protocol.replies import OK, Reply
+
+PROTOCOL_VERSION = 3
+COMPATIBILITY_VERSION = "2.9.5"  # the reference server whose behaviour we match
+CAPABILITIES = ("pipelining", "separate-job-name")
+
+
+@command("Hello", {"protocolVersion": Anything(), "capabilities": Anything()})
+def hello(_peer: Peer, _request: Request) -> Reply:
+    """Tell protocol version and capabilities; no version is refused."""
+    return {
+        "ok": True,
+        "protocolVersion": PROTOCOL_VERSION,
+        "capabilities": list(CAPABILITIES),
+        "server": "bunqueue",
+        "version": COMPATIBILITY_VERSION,
+    }
+
+
+@command("Auth", {"token": Anything()}, is_open=True)
+def auth(peer: Peer, request: Request) -> Reply:
+    """Show a token; a wrong one leaves everything as it was and may be followed by another."""
+    if not peer.authenticate(request.get("token")):
+        raise Refused("Invalid token")
+    return OK
+
+
+@command("Ping")
+def ping(peer: Peer, _request: Request) -> Reply:
+    """Answer with the broker's time."""
+    return {"ok": True, "data": {"pong": True, "time": float(peer.now())}}

@@ -1,0 +1,128 @@
+"""The command table. A command is one decorated function; everything else is read off its row.
+
+The check of a command's fields is compiled once, at import. ``dispatch`` never raises: a refusal is
+an answer too, and what nobody foresaw is logged in full and answered as an internal error.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bunqueue.commands.peer import Peer
+from bunqueue.engine.later import Later
+from bunqueue.errors import Refused, StorageFailed
+from bunqueue.protocol.fields import Check, Field, compile_check
+from bunqueue.protocol.options import OPTION_FIELDS, check_options, has_options
+from bunqueue.protocol.replies import (
+    INTERNAL_ERROR,
+    INVALID_COMMAND,
+    INVALID_FORMAT,
+    Reply,
+    error_reply,
+)
+
+log = logging.getLogger(__name__)
+
+Request = dict[str, Any]
+Run = Callable[[Peer, Request], Reply | Later]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One row of the table.
+
+    Attributes:
+        name: As clients send it.
+        run: The function; its docstring is the reference text.
+        fields: wire name -> field, in the order in which problems are reported.
+        check: The compiled check of ``fields`` (and of job options where they are taken).
+        takes_options: The request may carry job options.
+        mutates: It changes something.
+        waits: It may answer with a ``Later`` that takes a while; counts against the connection's 50.
+        is_open: It is answered before authentication.
+    """
+
+    name: str
+    run: Run
+    fields: Mapping[str, Field]
+    check: Check
+    takes_options: bool
+    mutates: bool
+    waits: bool
+    is_open: bool
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    name: str,
+    fields: Mapping[str, Field] | None = None,
+    *,
+    options: bool = False,
+    mutates: bool = False,
+    waits: bool = False,
+    is_open: bool = False,
+) -> Callable[[Run], Run]:
+    """Declare the decorated function as the command ``name``."""
+    own = dict(fields or {})
+
+    def declare(run: Run) -> Run:
+        assert name not in COMMANDS, f"command {name} declared twice"
+        assert run.__doc__, f"command {name} has no docstring"
+        check = compile_check(own)
+        every = {**own, **OPTION_FIELDS} if options else own
+        COMMANDS[name] = Command(
+            name, run, every, _with_options(check) if options else check, options, mutates, waits,
+            is_open,
+        )  # fmt: skip
+        return run
+
+    return declare
+
+
+def _with_options(check: Check) -> Check:
+    """Check the job options too, but only of a request that sets any."""
+
+    def both(request: Mapping[str, Any]) -> str | None:
+        found = check(request)
+        if found is None and has_options(request):
+            return check_options(request)
+        return found
+
+    return both
+
+
+def dispatch(peer: Peer, request: Any) -> Reply | Later:
+    """Answer one decoded request, without its ``reqId``. Never raises."""
+    try:
+        row = COMMANDS[request["cmd"]]
+    except (KeyError, TypeError, IndexError):
+        return _no_command(peer, request)
+    if not (peer.is_authenticated or row.is_open):
+        return error_reply("Not authenticated")
+    problem = row.check(request)
+    if problem is not None:
+        return error_reply(problem)
+    try:
+        return row.run(peer, request)
+    except Refused as refusal:
+        return error_reply(str(refusal))
+    except StorageFailed:
+        return error_reply(INTERNAL_ERROR)  # the storage has logged why
+    except Exception:
+        log.exception("command failed cmd=%s", row.name)
+        return error_reply(INTERNAL_ERROR)
+
+
+def _no_command(peer: Peer, request: Any) -> Reply:
+    """Answer what is no request, or one for an unknown command."""
+    if request is None or request is False:
+        return error_reply(INVALID_FORMAT)
+    name = request.get("cmd") if isinstance(request, dict) else None
+    if not name or not isinstance(name, str):
+        return error_reply(INVALID_COMMAND)
+    if not peer.is_authenticated:
+        return error_reply("Not authenticated")
+    return error_reply(f"Unknown command: {name}")

@@ -1,0 +1,107 @@
+"""The register of workers over the wire, and the broker's own figures."""
+
+from typing import Any
+
+from bunqueue.commands.peer import Peer
+from bunqueue.commands.registry import Request, command
+from bunqueue.engine.workers import RegisteredWorker
+from bunqueue.protocol.fields import Anything, Number, Text, TextList
+from bunqueue.protocol.replies import Reply
+
+
+@command(
+    "RegisterWorker",
+    {
+        "name": Text(required=True),
+        "queues": TextList(doc="Names of the queues it serves."),
+        "concurrency": Number(integer=True, doc="Jobs it works on at a time; 1 if absent."),
+        "workerId": Text(doc="Its own id; the same again updates the entry."),
+        "hostname": Text(),
+        "pid": Number(integer=True),
+        "startedAt": Anything(),
+    },
+    mutates=True,
+)
+def register_worker(peer: Peer, request: Request) -> Reply:
+    """Enter a worker in the register; it goes with this connection."""
+    now = peer.now()
+    concurrency = request.get("concurrency")
+    worker = peer.engine.register_worker(
+        peer,
+        request.get("workerId") or None,
+        request["name"],
+        request.get("queues") or [],
+        1 if concurrency is None else int(concurrency),
+        request.get("hostname") or "unknown",
+        int(request.get("pid") or 0),
+        now,
+    )
+    return {"ok": True, "data": {"workerId": worker.id, **_described(worker, "active")}}
+
+
+def _described(worker: RegisteredWorker, status: str) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "queues": worker.queues,
+        "concurrency": worker.concurrency,
+        "hostname": worker.hostname,
+        "pid": worker.pid,
+        "status": status,
+        "registeredAt": float(worker.registered_at),
+        "lastSeen": float(worker.seen_at),
+        "activeJobs": worker.active,
+        "processedJobs": worker.processed,
+        "failedJobs": worker.failed,
+        "currentJob": None,
+    }
+
+
+@command("UnregisterWorker", {"workerId": Text(required=True)}, mutates=True)
+def unregister_worker(peer: Peer, request: Request) -> Reply:
+    """Strike a worker out of the register."""
+    peer.engine.unregister_worker(request["workerId"])
+    return {"ok": True, "data": {"removed": True}}
+
+
+@command("ListWorkers")
+def list_workers(peer: Peer, _request: Request) -> Reply:
+    """List the registered workers, with sums over all."""
+    now = peer.now()
+    workers = []
+    for worker in peer.engine.list_workers():
+        status = "active" if peer.engine.is_fresh(worker, now) else "stale"
+        uptime = float(max(0, now - worker.registered_at))
+        workers.append({"id": worker.id, **_described(worker, status), "uptime": uptime})
+    return {"ok": True, "data": {"workers": workers, "stats": peer.engine.worker_stats(now)}}
+
+
+@command(
+    "Heartbeat",
+    {
+        "id": Text(required=True, doc="The worker's id."),
+        "activeJobs": Number(integer=True),
+        "processed": Number(integer=True),
+        "failed": Number(integer=True),
+    },
+    mutates=True,
+)
+def heartbeat(peer: Peer, request: Request) -> Reply:
+    """Say that a worker lives, with its own counts."""
+    peer.engine.worker_heartbeat(
+        request["id"],
+        _whole(request.get("activeJobs")),
+        _whole(request.get("processed")),
+        _whole(request.get("failed")),
+        peer.now(),
+    )
+    return {"ok": True, "data": {"ok": True}}
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+@command("Stats")
+def stats(peer: Peer, _request: Request) -> Reply:
+    """Return counts over all queues, and rates."""
+    return {"ok": True, "stats": peer.engine.stats(peer.now())}

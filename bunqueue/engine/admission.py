@@ -1,0 +1,257 @@
+"""How a job gets in: ids, twins, keys, and when it becomes visible.
+
+A plain push is in the run set at once and on disk some ms later. A push that must not be lost, or that
+ends an older generation of its id or key, is *admitted*: it holds its id and its key from now on, but
+nobody sees or pulls it until old and new have been committed together. If that commit fails, everything
+is as it was before and the peer reads an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine import keys
+from bunqueue.engine.events import emit
+from bunqueue.engine.job import Job
+from bunqueue.engine.keys import LIVE
+from bunqueue.engine.locks import in_order
+from bunqueue.engine.places import take_out
+from bunqueue.engine.queue import Queue
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move
+from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.errors import InvalidField, Refused, StorageFailed
+from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+# name, packed data, shared options, the request's own options or None
+Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
+
+# Options whose semantics are not built yet: refused, never silently ignored.
+UNSUPPORTED = ("dependsOn", "groupId", "repeat")
+
+
+def push(
+    engine: "Engine",
+    queue_name: str,
+    name: str,
+    data: bytes,
+    options: JobOptions,
+    own: Mapping[str, Any] | None,
+    now: int,
+) -> str:
+    """Add one job.
+
+    Args:
+        queue_name, name: Checked.
+        data: Packed payload.
+        options: What the job shares with others.
+        own: wire name -> value of the options that are its own, or None if it sets no option at all.
+        now: Epoch ms.
+
+    Returns:
+        The id of the job, or of the live one that already holds its id or key.
+
+    Raises:
+        Refused: A rule of identity says no.
+        StorageFailed: The backlog is full.
+    """
+    queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
+    if own is None:
+        with queue.shard.lock:
+            return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
+    custom_id = _custom_id(own)
+    if custom_id is None:
+        with queue.shard.lock:
+            return _admit(engine, queue, (name, data, options, own), None, now)
+    with engine.identity_lock:
+        old = engine.index.get(custom_id)
+        with in_order((queue.shard,) if old is None else (queue.shard, old.queue.shard)):
+            return _admit(engine, queue, (name, data, options, own), custom_id, now)
+
+
+def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
+    """Add several jobs to one queue, all or none; ids come back in order.
+
+    Raises:
+        Refused: As ``push``, with the prefix ``jobs[i]: ``; nothing was added.
+    """
+    queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
+    if all(entry[3] is None for entry in entries):
+        with queue.shard.lock:
+            return [
+                _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
+                for name, data, _, _ in entries
+            ]
+    with engine.identity_lock:
+        custom_ids = [_custom_id(own) for _, _, _, own in entries]
+        shards = {queue.shard}
+        for custom_id in custom_ids:
+            old = engine.index.get(custom_id) if custom_id else None
+            if old is not None:
+                shards.add(old.queue.shard)
+        with in_order(shards):
+            for number, entry in enumerate(entries):
+                problem = _refusal(queue, entry, now)
+                if problem:
+                    raise InvalidField(f"jobs[{number}]: {problem}")
+            return [
+                _admit(engine, queue, entry, custom_id, now)
+                for entry, custom_id in zip(entries, custom_ids, strict=True)
+            ]
+
+
+def _custom_id(own: Mapping[str, Any] | None) -> str | None:
+    """Return the caller's own id: PUSH calls it jobId, batches customId; both are taken."""
+    return None if own is None else own.get("jobId") or own.get("customId") or None
+
+
+def _refusal(queue: Queue, entry: Entry, now: int) -> str | None:
+    """Return why the entry cannot be admitted, without any effect."""
+    _, _, options, own = entry
+    if own is None:
+        return None
+    for option in UNSUPPORTED:
+        if own.get(option):
+            return f"{option} is not supported yet"
+    key = own.get("uniqueKey")
+    return keys.refusal(queue, key, options, now) if key else None
+
+
+def _admit_plain(
+    engine: "Engine", queue: Queue, name: str, data: bytes, options: JobOptions, now: int
+) -> Job:
+    """Put a job without any option of its own into the run set."""
+    storage = engine.storage
+    if storage.is_refusing:
+        raise StorageFailed("the write backlog is full")
+    seq = engine.seq = engine.seq + 1
+    job = Job(engine.ids.new(now), seq, queue, name, data, options, 0, now, now, QUEUED)
+    engine.index.put(job)
+    queue.run_set.enter(job, now)
+    engine.totals.pushed += 1
+    storage.added(job)
+    if engine.listeners:
+        emit(engine, "pushed", queue.name, job.id, now)
+    if queue.waiters:
+        engine.serve(queue, now)
+    return job
+
+
+def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> str:
+    """Admit a job with options; the shards of its queue and of its id's old owner are locked."""
+    name, data, options, own = entry
+    if own is None:
+        return _admit_plain(engine, queue, name, data, options, now).id
+    problem = _refusal(queue, entry, now)
+    old = engine.index.get(custom_id) if custom_id else None
+    if old is not None and old.place in LIVE:
+        return _twin(engine, queue, old, now)
+    if problem:
+        raise Refused(problem)
+    key = own.get("uniqueKey") or None
+    replaced = None
+    if key is not None:
+        owner = keys.owner_of(queue, key, now)
+        if owner is not None:
+            if not keys.meet(queue, owner, key, options, now):
+                return _twin(engine, queue, owner, now)
+            replaced = owner if owner.place != ACTIVE else None
+    if engine.storage.is_refusing:
+        raise StorageFailed("the write backlog is full")
+    job = _new_job(engine, queue, entry, custom_id, now)
+    # What ends with this admission leaves memory now and comes back if the commit fails.
+    ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
+    for gone, _ in ended:
+        _retire(engine, gone)
+    if key is not None:
+        ttl = (options.deduplication or {}).get("ttl")
+        keys.take(queue, job, key, now + int(ttl) if ttl else None)
+    engine.index.put(job)
+    engine.storage.added(job)
+    if options.durable or ended:
+        job.place = ADMITTED
+        queue.admitted[job.id] = job
+        engine.storage.sync(
+            _withdraw, (engine, job, ended, now), _publish, durable=bool(options.durable)
+        )
+    else:
+        _enter(engine, job, now)
+    return job.id
+
+
+def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> Job:
+    name, data, options, own = entry
+    assert own is not None
+    stamp = own.get("timestamp")
+    created_at = now if stamp is None else int(stamp)
+    run_at = created_at + int(own.get("delay") or 0)
+    seq = engine.seq = engine.seq + 1
+    priority = int(own.get("priority") or 0)
+    job_id = custom_id or engine.ids.new(now)
+    job = Job(job_id, seq, queue, name, data, options, priority, created_at, run_at, QUEUED)
+    if custom_id:
+        job.own_extra().is_custom_id = True
+    parent_id, children_ids = own.get("parentId"), own.get("childrenIds")
+    if parent_id:
+        job.own_extra().parent_id = parent_id
+    if children_ids:
+        job.own_extra().children_ids = list(children_ids)
+    return job
+
+
+def _twin(engine: "Engine", queue: Queue, owner: Job, now: int) -> str:
+    """Answer for a newcomer with the live job that holds its id or key."""
+    if owner.place == ADMITTED:
+        engine.storage.sync()
+    if owner.extra.unique_until is not None:
+        engine.storage.rewritten(owner)
+    if engine.listeners:
+        emit(engine, "duplicated", queue.name, owner.id, now)
+    return owner.id
+
+
+def _retire(engine: "Engine", job: Job) -> None:
+    """Take an ended generation out of memory and out of the file, for its successor."""
+    take_out(engine, job)
+    keys.release(job)
+    engine.index.drop(job)
+    job.place = GONE
+    engine.storage.removed(job)
+
+
+def _enter(engine: "Engine", job: Job, now: int) -> None:
+    """Make the job visible and claimable."""
+    queue = job.queue
+    queue.run_set.enter(job, now)
+    engine.totals.pushed += 1
+    if job.options.ttl is not None:
+        engine.arm_ttl(job)
+    if engine.listeners:
+        emit(engine, "pushed", queue.name, job.id, now)
+    if queue.waiters:
+        engine.serve(queue, now)
+
+
+def _publish(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: int) -> None:
+    """Show the job after its commit."""
+    if job.place != ADMITTED:
+        return  # obliterated meanwhile
+    del job.queue.admitted[job.id]
+    move(job, "publish")
+    for gone, _ in ended:
+        if gone.id in engine.waits and gone.id != job.id:
+            engine.end_waits(gone)
+    _enter(engine, job, now)
+
+
+def _withdraw(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: int) -> None:
+    """Undo an admission whose commit failed: no trace of the new job, the old ones as before."""
+    if job.place == ADMITTED:
+        take_out(engine, job)
+        keys.release(job)
+        engine.index.drop(job)
+        job.place = GONE
+        engine.storage.removed(job)
+    for gone, memory in reversed(ended):
+        put_back(engine, gone, memory, now)

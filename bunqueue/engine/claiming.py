@@ -1,0 +1,217 @@
+"""Handing jobs out: pulls that find one, and long polls that wait for one.
+
+A waiter is served in the very operation that makes a job claimable, in order of arrival; it never has
+to come back and ask. For what only time brings (a delay over, a rate token grown) one timer per queue
+with waiters looks again.
+"""
+
+from typing import TYPE_CHECKING
+
+from bunqueue.engine.events import emit
+from bunqueue.engine.job import Delivery, Job, note
+from bunqueue.engine.later import Later
+from bunqueue.engine.ports import SHOULD_COMMIT
+from bunqueue.engine.queue import Queue, Waiter
+from bunqueue.engine.settings import LEASE_MS_DEFAULT
+from bunqueue.engine.states import move
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+    from bunqueue.engine.ports import Peer
+
+
+def pull(
+    engine: "Engine",
+    peer: "Peer",
+    queue_name: str,
+    count: int,
+    wait_ms: int,
+    owner: str | None,
+    ttl_ms: int | None,
+    is_detached: bool,
+    now: int,
+) -> list[Job] | Later:
+    """Take up to ``count`` ready jobs, waiting for the first if asked.
+
+    Args:
+        peer: Who asks; what it does not settle goes back when it closes.
+        count: At most so many; fewer are returned without waiting for more.
+        wait_ms: How long to wait for the first job; 0 not at all.
+        owner: Name of the worker; makes a lease with a token. None: no lease.
+        ttl_ms: Span of the lease; None is the default.
+        is_detached: Without owner: the jobs stay active when the peer closes.
+
+    Returns:
+        The jobs, in the order of delivery; or a ``Later`` of them, empty at the deadline.
+    """
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        if not wait_ms or engine.is_draining:
+            return []
+        queue = engine.open_queue(queue_name)
+    span = LEASE_MS_DEFAULT if ttl_ms is None else ttl_ms
+    with queue.shard.lock:
+        if queue.waiters:
+            serve(engine, queue, now)
+        jobs = claim(engine, queue, peer, count, owner, span, is_detached, now)
+        if jobs:
+            engine.storage.claimed()
+            return jobs
+        if not wait_ms or engine.is_draining or not peer.is_open:
+            return jobs
+        return _park(engine, queue, peer, count, wait_ms, owner, span, is_detached, now)
+
+
+def claim(
+    engine: "Engine",
+    queue: Queue,
+    peer: "Peer",
+    count: int,
+    owner: str | None,
+    ttl_ms: int,
+    is_detached: bool,
+    now: int,
+) -> list[Job]:
+    """Move up to ``count`` ready jobs to active for ``peer``; the shard is locked."""
+    if engine.is_draining or not peer.is_open:
+        return []
+    run_set = queue.run_set
+    if run_set.delayed and run_set.delayed[0][0] <= now:
+        run_set.mature(now)
+    if not run_set.ready:
+        return []
+    gate = queue.gate
+    if not gate.is_open:
+        count = min(count, gate.room(len(queue.active), now))
+    jobs: list[Job] = []
+    storage = engine.storage
+    holder = None if is_detached and owner is None else peer
+    while len(jobs) < count:
+        job = run_set.take()
+        if job is None:
+            break
+        options = job.options
+        if options.ttl is not None and now > job.created_at + options.ttl:
+            engine.expire_ttl(job, now, is_taken=True)
+            continue
+        move(job, "pull")
+        job.started_at = now
+        delivery = job.delivery = Delivery(holder, owner, now, ttl_ms)
+        job.token = None if owner is None else engine.ids.new(now)
+        queue.active[job.id] = job
+        if holder is not None:
+            holder.held[job] = delivery
+        if options.timeout:
+            delivery.timer = engine.timers.add(
+                now + int(options.timeout), engine.run_out, job, delivery
+            )
+        if job.extra.timeline is not None:
+            note(job, "active", now)
+        storage.changed(job)
+        if engine.listeners:
+            emit(engine, "pulled", queue.name, job.id, now)
+        jobs.append(job)
+    if jobs:
+        engine.totals.pulled += len(jobs)
+        if not gate.is_open:
+            gate.took(len(jobs))
+    return jobs
+
+
+def serve(engine: "Engine", queue: Queue, now: int) -> None:
+    """Serve the queue's waiters with what is claimable now; the shard is locked."""
+    waiters = queue.waiters
+    while waiters:
+        waiter = next(iter(waiters))
+        jobs = claim(
+            engine,
+            queue,
+            waiter.peer,
+            waiter.count,
+            waiter.owner,
+            waiter.ttl_ms,
+            waiter.is_detached,
+            now,
+        )
+        if not jobs:
+            if waiter.peer.is_open:
+                break
+            _unpark(engine, waiter)
+            continue
+        _unpark(engine, waiter)
+        waiter.later.resolve(jobs, SHOULD_COMMIT if engine.storage.is_persistent else 0)
+    if waiters:
+        _look_again(engine, queue, now)
+
+
+def _park(
+    engine: "Engine",
+    queue: Queue,
+    peer: "Peer",
+    count: int,
+    wait_ms: int,
+    owner: str | None,
+    ttl_ms: int,
+    is_detached: bool,
+    now: int,
+) -> Later:
+    later = Later()
+    waiter = Waiter(later, peer, queue, count, owner, ttl_ms, is_detached)
+    later.on_cancel = lambda: _unpark(engine, waiter)
+    waiter.timer = engine.timers.add(now + wait_ms, _give_up, engine, waiter)
+    queue.waiters[waiter] = None
+    peer.parked.add(later)
+    _look_again(engine, queue, now)
+    return later
+
+
+def _unpark(engine: "Engine", waiter: Waiter) -> None:
+    waiter.queue.waiters.pop(waiter, None)
+    waiter.peer.parked.discard(waiter.later)
+    if waiter.timer is not None:
+        engine.timers.cancel(waiter.timer)
+        waiter.timer = None
+
+
+def _give_up(engine: "Engine", waiter: Waiter, now: int) -> None:  # noqa: ARG001  # a timer's action
+    """End a long poll at its deadline."""
+    _unpark(engine, waiter)
+    waiter.later.resolve([])
+
+
+def end_polls(engine: "Engine") -> None:
+    """Answer every long poll with nothing: the broker is about to stop."""
+    for queue in list(engine.queues.values()):
+        for waiter in list(queue.waiters):
+            _unpark(engine, waiter)
+            waiter.later.resolve([])
+
+
+def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
+    """Arm the queue's timer for the next moment at which time alone can make a job claimable."""
+    gate = queue.gate
+    at = queue.run_set.next_due_at()
+    if queue.run_set.ready and not gate.is_open:
+        at = gate.next_token_at(now)
+    timer = queue.wake_timer
+    if timer is not None and timer[2] is not None:
+        if timer[0] == at:
+            return
+        engine.timers.cancel(timer)
+    queue.wake_timer = None
+    if at is not None:
+        queue.wake_timer = engine.timers.add(max(at, now + 1), _look, engine, queue)
+
+
+def _look(engine: "Engine", queue: Queue, now: int) -> None:
+    queue.wake_timer = None
+    with queue.shard.lock:
+        serve(engine, queue, now)
+
+
+def move_waiter(engine: "Engine", waiter: Waiter, queue: Queue, now: int) -> None:
+    """Let a long poll wait on another queue object of the same name."""
+    waiter.queue.waiters.pop(waiter, None)
+    waiter.queue = queue
+    queue.waiters[waiter] = None
+    _look_again(engine, queue, now)

@@ -1,0 +1,395 @@
+"""Operations on a whole queue: pause, limits, removing jobs, configuration."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine import claiming, deadletters, keys
+from bunqueue.engine.events import emit
+from bunqueue.engine.job import Job
+from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
+from bunqueue.engine.places import forget
+from bunqueue.engine.queue import Queue
+from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
+from bunqueue.engine.states import move
+from bunqueue.engine.undo import put_back, remember
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+CLEAN_LIMIT_DEFAULT = 1000  # wire.md 2.7
+
+
+def store(engine: "Engine", queue: Queue) -> None:
+    """Write the queue's settings; a queue that has none left loses its row."""
+    gate = queue.gate
+    rate = gate.rate
+    is_plain = gate.is_open and queue.stall == StallConfig() and queue.dlq == DlqConfig()
+    if is_plain:
+        if queue.is_stored:
+            engine.storage.delete("queues", queue.name)
+        queue.is_stored = False
+        return
+    queue.is_stored = True
+    engine.storage.put(
+        "queues",
+        queue.name,
+        (
+            int(gate.is_paused),
+            None if rate is None else rate.limit,
+            None if rate is None else rate.duration_ms,
+            None if rate is None else rate.expires_at,
+            gate.concurrency,
+            None if queue.stall == StallConfig() else json.dumps(config_to_wire(queue.stall)),
+            None if queue.dlq == DlqConfig() else json.dumps(config_to_wire(queue.dlq)),
+        ),
+    )
+
+
+def restore(queue: Queue, values: tuple[Any, ...], now: int) -> None:
+    """Set a queue up from its row."""
+    paused, limit, duration_ms, expires_at, concurrency, stall, dlq = values[:7]
+    gate = queue.gate
+    gate.is_paused = bool(paused)
+    if limit is not None and (expires_at is None or expires_at > now):
+        gate.rate = TokenBucket(limit, duration_ms, expires_at, now)
+    gate.concurrency = concurrency
+    gate.changed()
+    if stall:
+        queue.stall = merged(queue.stall, json.loads(stall))
+    if dlq:
+        queue.dlq = merged(queue.dlq, json.loads(dlq))
+    queue.is_stored = True
+
+
+def _changed(engine: "Engine", queue: Queue, now: int) -> None:
+    """Work the gate out anew, write it, answer after the commit, serve who may go now."""
+    queue.used_at = now
+    queue.gate.changed()
+    store(engine, queue)
+    engine.storage.sync()
+    if queue.waiters:
+        claiming.serve(engine, queue, now)
+
+
+def pause(engine: "Engine", queue_name: str, now: int) -> None:
+    """Hand nothing out any more; what is running finishes."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        queue.gate.is_paused = True
+        _changed(engine, queue, now)
+        if engine.listeners:
+            emit(engine, "paused", queue.name, "", now)
+
+
+def resume(engine: "Engine", queue_name: str, now: int) -> None:
+    """Hand jobs out again; waiting pulls are served."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return
+    with queue.shard.lock:
+        queue.gate.is_paused = False
+        _changed(engine, queue, now)
+        if engine.listeners:
+            emit(engine, "resumed", queue.name, "", now)
+
+
+def is_paused(engine: "Engine", queue_name: str) -> bool:
+    """Say whether the queue is paused."""
+    queue = engine.queues.get(queue_name)
+    return queue is not None and queue.gate.is_paused
+
+
+def set_rate_limit(
+    engine: "Engine",
+    queue_name: str,
+    limit: float,
+    duration_ms: float | None,
+    ttl_ms: float | None,
+    now: int,
+) -> None:
+    """Let at most ``limit`` jobs go per ``duration_ms``, for ``ttl_ms`` from now or for good."""
+    queue = engine.open_queue(queue_name)
+    span = duration_ms if duration_ms and duration_ms > 0 else RATE_DURATION_MS_DEFAULT
+    expires_at = now + int(ttl_ms) if ttl_ms and ttl_ms > 0 else None
+    with queue.shard.lock:
+        queue.gate.rate = TokenBucket(limit, span, expires_at, now)
+        _changed(engine, queue, now)
+
+
+def clear_rate_limit(engine: "Engine", queue_name: str, now: int) -> None:
+    """Drop the rate limit."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return
+    with queue.shard.lock:
+        queue.gate.rate = None
+        _changed(engine, queue, now)
+
+
+def set_concurrency(engine: "Engine", queue_name: str, limit: int, now: int) -> None:
+    """Let at most ``limit`` jobs be active; 0 and below let none go."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        queue.gate.concurrency = limit
+        _changed(engine, queue, now)
+
+
+def clear_concurrency(engine: "Engine", queue_name: str, now: int) -> None:
+    """Drop the concurrency limit."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return
+    with queue.shard.lock:
+        queue.gate.concurrency = None
+        _changed(engine, queue, now)
+
+
+def queue_limits(
+    engine: "Engine", queue_name: str, max_jobs: int | None, now: int
+) -> dict[str, Any]:
+    """Return ``{rateLimit, rateLimitTtl, concurrencyLimit, maxed}`` as wire.md 2.8 reads them."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return {"rateLimit": None, "rateLimitTtl": -2, "concurrencyLimit": None, "maxed": False}
+    gate = queue.gate
+    rate = gate.live_rate(now)
+    limit = gate.concurrency
+    ttl: float = -2
+    if rate is not None:
+        if rate.expires_at is not None:
+            ttl = rate.expires_at - now
+        else:
+            wanted = 1 if max_jobs is None else rate.limit - max_jobs + 1
+            wait_ms = rate.wait_ms(now, max(1, wanted))
+            ttl = rate.duration_ms if wait_ms == float("inf") else wait_ms
+    return {
+        "rateLimit": None if rate is None else {"max": rate.limit, "duration": rate.duration_ms},
+        "rateLimitTtl": ttl,
+        "concurrencyLimit": limit,
+        "maxed": limit is not None and len(queue.active) >= limit,
+    }
+
+
+def _remove_all(engine: "Engine", jobs: Iterable[Job], now: int) -> int:
+    count = 0
+    for job in jobs:
+        memory = remember(job)
+        forget(engine, job)
+        engine.storage.sync(put_back, (engine, job, memory, now))
+        count += 1
+    return count
+
+
+def drain(engine: "Engine", queue_name: str, now: int) -> int:
+    """Remove every queued job, due or not; return how many."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return 0
+    with queue.shard.lock:
+        count = _remove_all(engine, list(queue.run_set.jobs()), now)
+        queue.run_set.clear()
+        if engine.listeners:
+            emit(engine, "drained", queue.name, "", now)
+        return count
+
+
+def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
+    """Remove the queue with every job in every place, its keys, limits and settings."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return
+    with queue.shard.lock:
+        places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
+        jobs = [job for place in places for job in place.values()]
+        jobs += queue.run_set.jobs()
+        _remove_all(engine, jobs, now)
+        queue.run_set.clear()
+        queue.keys.clear()
+        if queue.is_stored:
+            engine.storage.delete("queues", queue.name)
+        engine.storage.sync(_unobliterate, (engine, queue))
+        waiters = list(queue.waiters)
+        engine.close_queue(queue)
+    for waiter in waiters:
+        claiming.move_waiter(engine, waiter, engine.open_queue(queue_name), now)
+
+
+def _unobliterate(engine: "Engine", queue: Queue) -> None:
+    """Bring the queue back if the commit failed; its jobs follow one by one."""
+    other = engine.queues.get(queue.name)
+    if other is not None and other is not queue:
+        for waiter in list(other.waiters):
+            claiming.move_waiter(engine, waiter, queue, engine.last_now)
+    engine.queues[queue.name] = queue
+    queue.shard.queues[queue.name] = queue
+    store(engine, queue)
+
+
+def clean(
+    engine: "Engine",
+    queue_name: str,
+    grace_ms: float,
+    state: str | None,
+    limit: int | None,
+    now: int,
+) -> list[str]:
+    """Remove jobs of a state that are older than ``grace_ms``; return their ids, oldest first.
+
+    Args:
+        state: None, "waiting" and "wait" mean everything queued, as the reference has it;
+            "completed" and "failed" count from the end of the job.
+        limit: At most so many; None is 1000.
+    """
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return []
+    before = now - grace_ms
+    most = CLEAN_LIMIT_DEFAULT if limit is None else max(0, limit)
+    with queue.shard.lock:
+        queue.run_set.mature(now)
+        chosen = [job for job in _of_state(queue, state) if _moment(job) <= before]
+        if state not in ("completed", "failed"):
+            chosen.sort(key=lambda job: (job.created_at, job.seq))
+        chosen = chosen[:most]
+        ids = [job.id for job in chosen]
+        _remove_all(engine, chosen, now)
+        return ids
+
+
+def _moment(job: Job) -> int:
+    return job.finished_at or job.created_at
+
+
+def _of_state(queue: Queue, state: str | None) -> Iterable[Job]:
+    if state == "completed":
+        return list(queue.completed.values())
+    if state == "failed":
+        return list(queue.failed.values())
+    pending = queue.run_set.jobs()
+    if state in (None, "waiting", "wait"):
+        return pending
+    if state == "delayed":
+        return (job for job in pending if not job.is_ripe)
+    if state == "prioritized":
+        return (job for job in pending if job.is_ripe and job.priority > 0)
+    if state == "paused" and queue.gate.is_paused:
+        return (job for job in pending if job.is_ripe)
+    return ()
+
+
+def set_stall_config(engine: "Engine", queue_name: str, given: Mapping[str, Any], now: int) -> None:
+    """Merge values (wire names) into the queue's stall configuration."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        queue.stall = merged(queue.stall, given)
+        _changed(engine, queue, now)
+
+
+def stall_config(engine: "Engine", queue_name: str) -> dict[str, Any]:
+    """Return the queue's stall configuration under its wire names."""
+    queue = engine.queues.get(queue_name)
+    return config_to_wire(StallConfig() if queue is None else queue.stall)
+
+
+def set_dlq_config(engine: "Engine", queue_name: str, given: Mapping[str, Any], now: int) -> None:
+    """Merge values (wire names) into the queue's dead-letter configuration, and apply it."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        queue.dlq = merged(queue.dlq, given)
+        deadletters.evict(engine, queue)
+        _changed(engine, queue, now)
+
+
+def dlq_config(engine: "Engine", queue_name: str) -> dict[str, Any]:
+    """Return the queue's dead-letter configuration under its wire names."""
+    queue = engine.queues.get(queue_name)
+    return config_to_wire(DlqConfig() if queue is None else queue.dlq)
+
+
+def retry_completed(
+    engine: "Engine",
+    queue_name: str,
+    job_id: str | None,
+    count: int | None,
+    before: int | None,
+    now: int,
+) -> int:
+    """Let completed jobs run again, without their result; oldest completion first.
+
+    Args:
+        job_id: Only this one.
+        count: At most so many.
+        before: Only those that completed before this moment (epoch ms).
+    """
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return 0
+    with queue.shard.lock:
+        jobs = [job for job in queue.completed.values() if job_id is None or job.id == job_id]
+        if before is not None:
+            jobs = [job for job in jobs if job.finished_at < before]
+        done = 0
+        for job in jobs if count is None else jobs[: max(0, count)]:
+            memory = remember(job)
+            if keys.reclaim(job, now):
+                _run_again(engine, job, now)
+                engine.storage.sync(put_back, (engine, job, memory, now))
+                done += 1
+        if queue.waiters:
+            claiming.serve(engine, queue, now)
+        return done
+
+
+def _run_again(engine: "Engine", job: Job, now: int) -> None:
+    del job.queue.completed[job.id]
+    move(job, "rerun")
+    job.attempts = 0
+    job.started_at = 0
+    job.finished_at = 0
+    job.result = None
+    job.run_at = now
+    extra = job.own_extra()
+    extra.progress = 0
+    extra.timeline = None
+    job.stamp += 1
+    job.queue.run_set.enter(job, now)
+    engine.storage.changed(job)
+
+
+def dedup_owner(engine: "Engine", queue_name: str, key: str, now: int) -> str | None:
+    """Return the id of the live job that holds the key, or None."""
+    queue = engine.queues.get(queue_name)
+    owner = None if queue is None else keys.owner_of(queue, key, now)
+    return None if owner is None else owner.id
+
+
+def remove_dedup_key(engine: "Engine", queue_name: str, key: str, now: int) -> int:
+    """Free a key; return 1 if a live job held it, else 0."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return 0
+    with queue.shard.lock:
+        owner = keys.owner_of(queue, key, now)
+        return 0 if owner is None else int(_free(engine, owner, now))
+
+
+def remove_job_dedup_key(engine: "Engine", job_id: str, now: int) -> bool:
+    """Free the key that the job holds; False if it holds none."""
+    job = engine.index.get(job_id)
+    if job is None:
+        return False
+    with job.queue.shard.lock:
+        return _free(engine, job, now)
+
+
+def _free(engine: "Engine", job: Job, now: int) -> bool:
+    key = job.extra.unique_key
+    if key is None or keys.owner_of(job.queue, key, now) is not job:
+        return False
+    memory = remember(job)
+    keys.release(job)
+    job.own_extra().unique_until = 0
+    engine.storage.rewritten(job)
+    engine.storage.sync(put_back, (engine, job, memory, now))
+    return True

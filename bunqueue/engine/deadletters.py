@@ -1,0 +1,275 @@
+"""The dead-letter queue: jobs that have given up, why, and how they come back (engine.md 4.6).
+
+A dead letter is the job itself, in the place ``failed``; entry and job can never disagree.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine import keys
+from bunqueue.engine.job import DeadLetter, Job
+from bunqueue.engine.places import forget, take_out
+from bunqueue.engine.queue import Queue
+from bunqueue.engine.states import FAILED, move
+from bunqueue.engine.undo import put_back, remember
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+REASONS = (
+    "explicit_fail",
+    "max_attempts_exceeded",
+    "timeout",
+    "stalled",
+    "ttl_expired",
+    "worker_lost",
+    "unknown",
+)
+
+
+def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None, now: int) -> None:
+    """Move the job to the dead letters along ``event``; its key is free."""
+    queue = job.queue
+    take_out(engine, job)
+    move(job, event)
+    job.finished_at = now
+    job.token = None
+    keys.release(job)
+    extra = job.own_extra()
+    if extra.ttl_timer is not None:
+        engine.timers.cancel(extra.ttl_timer)
+        extra.ttl_timer = None
+    dead = extra.retry
+    config = queue.dlq
+    if dead is None:
+        dead = DeadLetter(now, reason, error)
+        dead.expires_at = None if config.max_age is None else now + config.max_age
+    dead.reason = reason
+    dead.error = error
+    dead.next_retry_at = None
+    if config.auto_retry and dead.retry_count < config.max_auto_retries:
+        wait_ms = config.auto_retry_interval * 2 ** max(0, dead.retry_count - 1)
+        dead.next_retry_at = now + wait_ms
+    extra.retry = None
+    extra.dead = dead
+    queue.failed[job.id] = job
+    engine.storage.changed(job)
+    if job.id in engine.waits:
+        engine.end_waits(job)
+    evict(engine, queue)
+
+
+def evict(engine: "Engine", queue: Queue) -> None:
+    """Drop the oldest entries beyond the queue's ``maxEntries``."""
+    while len(queue.failed) > queue.dlq.max_entries:
+        forget(engine, next(iter(queue.failed.values())))
+
+
+def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> bool:
+    """Send a dead letter back to waiting, with all attempts before it.
+
+    Returns:
+        False if another live job owns its key; the job stays where it is.
+    """
+    if not keys.reclaim(job, now):
+        return False
+    extra = job.own_extra()
+    dead = extra.dead
+    take_out(engine, job)
+    move(job, "rerun")
+    extra.dead = None
+    if is_automatic and dead is not None:
+        dead.retry_count += 1
+        dead.last_retry_at = now
+        extra.retry = dead
+    else:
+        extra.retry = None
+        extra.history = []
+    job.attempts = 0
+    job.stall_count = 0
+    job.finished_at = 0
+    job.started_at = 0
+    job.run_at = now
+    job.stamp += 1
+    job.queue.run_set.enter(job, now)
+    engine.storage.changed(job)
+    if job.queue.waiters:
+        engine.serve(job.queue, now)
+    return True
+
+
+def select(
+    queue: Queue, filter: Mapping[str, Any] | None, count: int | None, now: int
+) -> Iterator[Job]:
+    """Yield the dead letters that a filter lets through, in order of entry.
+
+    Args:
+        filter: ``{reason, olderThan, newerThan, retriable, expired, limit, offset}``, all optional.
+        count: At most so many.
+    """
+    chosen = filter or {}
+    skip = int(chosen.get("offset") or 0)
+    limit = chosen.get("limit")
+    if limit is not None:
+        count = int(limit) if count is None else min(count, int(limit))
+    given = 0
+    for job in list(queue.failed.values()):
+        if not _matches(job, chosen, now):
+            continue
+        if skip > 0:
+            skip -= 1
+            continue
+        if count is not None and given >= count:
+            return
+        given += 1
+        yield job
+
+
+def _matches(job: Job, chosen: Mapping[str, Any], now: int) -> bool:
+    dead = job.extra.dead
+    if dead is None:
+        return False
+    reason, older, newer = (chosen.get(key) for key in ("reason", "olderThan", "newerThan"))
+    if reason is not None and dead.reason != reason:
+        return False
+    if older is not None and dead.entered_at > older:
+        return False
+    if newer is not None and dead.entered_at < newer:
+        return False
+    if chosen.get("retriable") is not None:
+        is_due = dead.next_retry_at is not None and dead.next_retry_at <= now
+        if bool(chosen["retriable"]) != is_due:
+            return False
+    if chosen.get("expired") is not None:
+        is_expired = dead.expires_at is not None and dead.expires_at <= now
+        if bool(chosen["expired"]) != is_expired:
+            return False
+    return True
+
+
+def list_dead(
+    engine: "Engine",
+    queue_name: str,
+    filter: Mapping[str, Any] | None,
+    count: int | None,
+    now: int,
+) -> list[Job]:
+    """Return the dead letters of a queue, in order of entry; arguments as ``select``."""
+    queue = engine.queues.get(queue_name)
+    return [] if queue is None else list(select(queue, filter, count, now))
+
+
+def dlq_stats(engine: "Engine", queue_name: str, now: int) -> dict[str, Any]:
+    """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
+    by_reason = dict.fromkeys(REASONS, 0)
+    queue = engine.queues.get(queue_name)
+    dead = [] if queue is None else [job.extra.dead for job in queue.failed.values()]
+    letters = [letter for letter in dead if letter is not None]
+    for letter in letters:
+        by_reason[letter.reason] = by_reason.get(letter.reason, 0) + 1
+    return {
+        "total": len(letters),
+        "byReason": by_reason,
+        "byQueue": {queue_name: len(letters)} if letters else {},
+        "pendingRetry": sum(1 for letter in letters if letter.next_retry_at is not None),
+        "expired": sum(
+            1 for letter in letters if letter.expires_at is not None and letter.expires_at <= now
+        ),
+        "oldestEntry": min((letter.entered_at for letter in letters), default=None),
+        "newestEntry": max((letter.entered_at for letter in letters), default=None),
+    }
+
+
+def retry_dlq(
+    engine: "Engine",
+    queue_name: str,
+    job_id: str | None,
+    filter: Mapping[str, Any] | None,
+    count: int | None,
+    now: int,
+) -> int:
+    """Send dead letters back to waiting: one by id, or those that a filter lets through.
+
+    Returns:
+        How many moved; those whose key another live job owns stay.
+    """
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return 0
+    with queue.shard.lock:
+        if job_id is not None:
+            job = queue.failed.get(job_id)
+            jobs = [] if job is None else [job]
+        else:
+            jobs = list(select(queue, filter, count, now))
+        return _revive_all(engine, jobs, now)
+
+
+def _revive_all(engine: "Engine", jobs: list[Job], now: int) -> int:
+    moved = 0
+    for job in jobs:
+        memory = remember(job)
+        if revive(engine, job, now):
+            engine.storage.sync(put_back, (engine, job, memory, now))
+            moved += 1
+    return moved
+
+
+def purge_dlq(engine: "Engine", queue_name: str, now: int) -> int:
+    """Remove every dead letter of the queue; return how many there were."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return 0
+    with queue.shard.lock:
+        jobs = list(queue.failed.values())
+        for job in jobs:
+            _remove(engine, job, now)
+        return len(jobs)
+
+
+def remove_dlq_job(engine: "Engine", queue_name: str, job_id: str, now: int) -> bool:
+    """Remove one dead letter; False if it is not there."""
+    queue = engine.queues.get(queue_name)
+    if queue is None:
+        return False
+    with queue.shard.lock:
+        job = queue.failed.get(job_id)
+        if job is None:
+            return False
+        _remove(engine, job, now)
+        return True
+
+
+def _remove(engine: "Engine", job: Job, now: int) -> None:
+    memory = remember(job)
+    forget(engine, job)
+    engine.storage.sync(put_back, (engine, job, memory, now))
+
+
+def maintain(engine: "Engine", now: int, at_most: int) -> None:
+    """Retry what is due for it, then drop what has expired; at most so many of each."""
+    for queue in list(engine.queues.values()):
+        if not queue.failed:
+            continue
+        with queue.shard.lock:
+            due = [job for job in queue.failed.values() if _is_due(job, now)][:at_most]
+            for job in due:
+                revive(engine, job, now, is_automatic=True)
+            old = [job for job in queue.failed.values() if _is_expired(job, now)][:at_most]
+            for job in old:
+                forget(engine, job)
+
+
+def _is_due(job: Job, now: int) -> bool:
+    dead = job.extra.dead
+    return dead is not None and dead.next_retry_at is not None and dead.next_retry_at <= now
+
+
+def _is_expired(job: Job, now: int) -> bool:
+    dead = job.extra.dead
+    return (
+        job.place == FAILED
+        and dead is not None
+        and dead.expires_at is not None
+        and dead.expires_at <= now
+    )

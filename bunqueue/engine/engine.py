@@ -1,0 +1,326 @@
+"""The engine: everything a broker decides, without a socket, a clock or a disk.
+
+``Engine`` holds the state; what it can do is a table of operations, each written in the module that is
+about it. ``commands`` talks to this one object. Every operation is whole: it takes the lock of the
+queue it is about, does all of its work without a switch, and returns its answer or a ``Later``.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from bunqueue.engine import (
+    admission,
+    claiming,
+    control,
+    deadletters,
+    leases,
+    moves,
+    outcomes,
+    reads,
+    recovery,
+    sweeps,
+    workers,
+)
+from bunqueue.engine.ids import Ids
+from bunqueue.engine.index import JobIndex
+from bunqueue.engine.job import Job
+from bunqueue.engine.later import Later
+from bunqueue.engine.locks import LockFactory, Rank, no_lock
+from bunqueue.engine.places import forget
+from bunqueue.engine.ports import Peer, Storage
+from bunqueue.engine.queue import Queue, Shard
+from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.states import COMPLETED
+from bunqueue.engine.timers import Timers
+from bunqueue.protocol.options import JobOptions
+
+COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passed, engine.md 12
+
+
+class Totals:
+    """Counts since the start."""
+
+    def __init__(self) -> None:
+        self.pushed = 0
+        self.pulled = 0
+        self.completed = 0
+        self.failed = 0
+        self.expired = 0
+        self.failed_sweeps = 0
+        self.worker_processed = 0
+        self.worker_failed = 0
+
+
+class Rates:
+    """Pushes and pulls per second, as moving averages; read and updated by ``sample``."""
+
+    ALPHA = 0.3  # engine.md 9
+
+    def __init__(self) -> None:
+        self.push_per_s = 0.0
+        self.pull_per_s = 0.0
+        self._at = 0
+        self._pushed = 0
+        self._pulled = 0
+
+    def sample(self, totals: Totals, now: int) -> None:
+        """Take another sample, at least a second after the last one."""
+        span_ms = now - self._at
+        if span_ms < 1000:
+            return
+        if self._at:
+            push = (totals.pushed - self._pushed) * 1000 / span_ms
+            pull = (totals.pulled - self._pulled) * 1000 / span_ms
+            self.push_per_s += self.ALPHA * (push - self.push_per_s)
+            self.pull_per_s += self.ALPHA * (pull - self.pull_per_s)
+        self._at, self._pushed, self._pulled = now, totals.pushed, totals.pulled
+
+
+class Engine:
+    """The broker's engine.
+
+    Attributes:
+        queues: name -> queue.
+        index: id -> job, of everything that is kept.
+        identity_lock: Guards custom ids over all queues (rank job index).
+        completed_lock: Guards the order of completion (rank completed).
+        waits: id -> who waits for that job's end.
+        listeners: Called with every event.
+        is_draining: A graceful stop has begun: nothing is handed out.
+        last_now: The time of the last tick.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: EngineSettings | None = None,
+        locks: LockFactory = no_lock,
+        rng: Random | None = None,
+        random_bytes: Callable[[int], bytes] | None = None,
+    ) -> None:
+        """Args: rng: spreads retries; random_bytes: source of ids and tokens (both seeded in tests)."""
+        self.storage = storage
+        self.settings = settings or EngineSettings()
+        self.rng = rng or Random()
+        self.ids = Ids(random_bytes or self.rng.randbytes)
+        self.identity_lock = locks(Rank.JOB_INDEX, 0)
+        self.completed_lock = locks(Rank.COMPLETED, 0)
+        self.shards = [
+            Shard(number, locks(Rank.SHARD, number)) for number in range(self.settings.shards)
+        ]
+        self.queues: dict[str, Queue] = {}
+        self.index = JobIndex()
+        self.seq = 0
+        self.timers = Timers()
+        self.timed_at: dict[str, int] = {}
+        self.retired = leases.RetiredTokens()
+        self.waits: dict[str, dict[Later, None]] = {}
+        self.workers: dict[str, workers.RegisteredWorker] = {}
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self.totals = Totals()
+        self.rates = Rates()
+        self.is_draining = False
+        self.started_at = 0
+        self.last_now = 0
+        self._completed: deque[Job] = deque()
+        self._is_evicting = False
+
+    # -- the operations, each in the module that is about it --------------------------------------
+
+    push = admission.push
+    push_batch = admission.push_batch
+
+    pull = claiming.pull
+    serve = claiming.serve
+
+    ack = outcomes.ack
+    ack_batch = outcomes.ack_batch
+    fail = outcomes.fail
+
+    heartbeat = leases.heartbeat
+    heartbeat_batch = leases.heartbeat_batch
+    extend_lock = leases.extend_lock
+
+    cancel = moves.cancel
+    discard = moves.discard
+    promote = moves.promote
+    promote_jobs = moves.promote_jobs
+    change_priority = moves.change_priority
+    change_delay = moves.change_delay
+    move_to_delayed = moves.move_to_delayed
+    move_to_wait = moves.move_to_wait
+    update_data = moves.update_data
+    set_progress = moves.set_progress
+
+    find = reads.find
+    find_by_custom_id = reads.find_by_custom_id
+    state = reads.state
+    list_jobs = reads.list_jobs
+    counts = reads.counts
+    count = reads.count
+    counts_per_priority = reads.counts_per_priority
+    queue_names = reads.queue_names
+    wait_job = reads.wait_job
+    end_waits = reads.end_waits
+    stats = reads.stats
+    logs = reads.logs
+    add_log = reads.add_log
+    clear_logs = reads.clear_logs
+
+    pause = control.pause
+    resume = control.resume
+    is_paused = control.is_paused
+    drain = control.drain
+    obliterate = control.obliterate
+    clean = control.clean
+    set_rate_limit = control.set_rate_limit
+    clear_rate_limit = control.clear_rate_limit
+    set_concurrency = control.set_concurrency
+    clear_concurrency = control.clear_concurrency
+    queue_limits = control.queue_limits
+    set_stall_config = control.set_stall_config
+    stall_config = control.stall_config
+    set_dlq_config = control.set_dlq_config
+    dlq_config = control.dlq_config
+    retry_completed = control.retry_completed
+    dedup_owner = control.dedup_owner
+    remove_dedup_key = control.remove_dedup_key
+    remove_job_dedup_key = control.remove_job_dedup_key
+
+    list_dead = deadletters.list_dead
+    dlq_stats = deadletters.dlq_stats
+    retry_dlq = deadletters.retry_dlq
+    purge_dlq = deadletters.purge_dlq
+    remove_dlq_job = deadletters.remove_dlq_job
+
+    register_worker = workers.register_worker
+    unregister_worker = workers.unregister_worker
+    worker_heartbeat = workers.worker_heartbeat
+    list_workers = workers.list_workers
+    worker_stats = workers.worker_stats
+    is_fresh = workers.is_fresh
+
+    tick = sweeps.tick
+    clock_jumped = sweeps.clock_jumped
+    run_out = sweeps.run_out
+    arm_ttl = sweeps.arm_ttl
+    expire_ttl = sweeps.expire_ttl
+    recover = recovery.recover
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    def open_queue(self, name: str) -> Queue:
+        """Return the queue of that name, made now if there is none."""
+        queue = self.queues.get(name)
+        if queue is None:
+            shard = self.shards[_fnv1a(name) & (len(self.shards) - 1)]
+            queue = self.queues[name] = shard.queues[name] = Queue(name, shard)
+            queue.used_at = self.last_now
+        return queue
+
+    def close_queue(self, queue: Queue) -> None:
+        """Forget the queue's name; its jobs are gone already."""
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+            del queue.shard.queues[queue.name]
+
+    # -- completed jobs that are kept -------------------------------------------------------------
+
+    def retain(self, job: Job) -> None:
+        """Keep a completed job; the oldest go when there are too many."""
+        self._completed.append(job)
+        if len(self._completed) > self.settings.max_completed_jobs and not self._is_evicting:
+            self._is_evicting = True
+            self.timers.add(self.last_now, self._evict, None)
+
+    def _evict(self, _first: object, _second: object, _now: int) -> None:
+        """Drop the excess and a part of the limit more, so that this is rare."""
+        self._is_evicting = False
+        most = self.settings.max_completed_jobs
+        keep = most - most // COMPLETED_EVICTED_PART
+        with self.completed_lock:
+            while len(self._completed) > keep:
+                self.drop_oldest_completed()
+
+    def oldest_completed(self) -> Job | None:
+        """Return the kept job that completed first, or None."""
+        completed = self._completed
+        while completed and not _is_kept(completed[0]):
+            completed.popleft()
+        return completed[0] if completed else None
+
+    def drop_oldest_completed(self) -> None:
+        """Forget the kept job that completed first."""
+        job = self.oldest_completed()
+        if job is not None:
+            self._completed.popleft()
+            with job.queue.shard.lock:
+                if _is_kept(job):
+                    forget(self, job)
+
+    # -- the life of a connection and of the broker -----------------------------------------------
+
+    @property
+    def on_sooner(self) -> Callable[[int], None] | None:
+        """Called with an epoch ms when ``tick`` must come earlier than it last said."""
+        return self.timers.on_sooner
+
+    @on_sooner.setter
+    def on_sooner(self, callback: Callable[[int], None] | None) -> None:
+        self.timers.on_sooner = callback
+
+    def peer_closed(self, peer: Peer, now: int) -> None:
+        """Let go of all that a connection had: polls, workers, and jobs whose lease it never renewed."""
+        peer.is_open = False
+        for later in list(peer.parked):
+            later.cancel()
+        peer.parked.clear()
+        workers.unregister_all_of(self, peer)
+        touched: dict[Queue, None] = {}
+        for job, delivery in list(peer.held.items()):
+            if job.delivery is not delivery or delivery is None:
+                continue
+            with job.queue.shard.lock:
+                delivery.peer = None
+                if delivery.renewals == 0:
+                    sweeps.release(self, job, now)
+                    touched[job.queue] = None
+        peer.held.clear()
+        for queue in touched:
+            with queue.shard.lock:
+                self.serve(queue, now)
+
+    def drain_begin(self) -> None:
+        """Begin a graceful stop: pulls answer empty, what is active may still be settled."""
+        self.is_draining = True
+        claiming.end_polls(self)
+
+    def active_count(self) -> int:
+        """Return how many jobs are active in all."""
+        return sum(len(queue.active) for queue in self.queues.values())
+
+    def release_all(self, now: int) -> int:
+        """Hand back what is still active, uncharged; return how many."""
+        jobs = [job for queue in self.queues.values() for job in queue.active.values()]
+        for job in jobs:
+            with job.queue.shard.lock:
+                sweeps.release(self, job, now)
+        return len(jobs)
+
+    def options_with(self, options: JobOptions, wire_name: str, value: object) -> JobOptions:
+        """Return a copy of the shared options with one of them changed."""
+        return JobOptions({**options.given, wire_name: value})
+
+
+def _is_kept(job: Job) -> bool:
+    return job.place == COMPLETED
+
+
+def _fnv1a(text: str) -> int:
+    """Return the 32-bit FNV-1a hash that spreads queues over shards (engine.md 12)."""
+    value = 0x811C9DC5
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value

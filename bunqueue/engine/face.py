@@ -1,0 +1,373 @@
+"""The engine's face: the one object that commands talk to.
+
+Another implementation, authoritative in a shared database, can wear the same face; so every operation
+is whole (no read-then-write from outside), and one that has to wait for a job answers with a ``Later``.
+An operation whose effect must be on disk before its answer says so to the storage (``ports.Storage``).
+All moments and ``now`` are epoch ms; arguments are checked before they get here. What each operation
+does, raises and returns in detail stands at its function, in the module that is about it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from bunqueue.engine.admission import Entry
+from bunqueue.engine.job import Job
+from bunqueue.engine.later import Later
+from bunqueue.engine.ports import Peer
+from bunqueue.engine.workers import RegisteredWorker
+from bunqueue.protocol.options import JobOptions
+
+
+class EngineFace(Protocol):
+    """What a broker can be asked to do."""
+
+    # -- jobs in -------------------------------------------------------------------------------------
+
+    def push(
+        self,
+        queue_name: str,
+        name: str,
+        data: bytes,
+        options: JobOptions,
+        own: Mapping[str, Any] | None,
+        now: int,
+    ) -> str:
+        """Add one job."""
+        ...
+
+    def push_batch(self, queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
+        """Add several jobs to one queue, all or none; ids come back in order."""
+        ...
+
+    # -- jobs out ------------------------------------------------------------------------------------
+
+    def pull(
+        self,
+        peer: Peer,
+        queue_name: str,
+        count: int,
+        wait_ms: int,
+        owner: str | None,
+        ttl_ms: int | None,
+        is_detached: bool,
+        now: int,
+    ) -> list[Job] | Later:
+        """Take up to ``count`` ready jobs, waiting for the first if asked."""
+        ...
+
+    # -- outcomes ------------------------------------------------------------------------------------
+
+    def ack(
+        self, job_id: str, token: str | None, result: bytes | None, remove: bool, now: int
+    ) -> bool:
+        """Complete a job."""
+        ...
+
+    def ack_batch(
+        self,
+        ids: Sequence[str],
+        tokens: Sequence[str | None] | None,
+        results: Sequence[bytes | None] | None,
+        removes: Sequence[bool | None] | None,
+        now: int,
+    ) -> list[int]:
+        """Complete several jobs; all tokens are checked before anything is applied."""
+        ...
+
+    def fail(
+        self,
+        job_id: str,
+        token: str | None,
+        error: str | None,
+        unrecoverable: bool,
+        stack: Sequence[str] | None,
+        remove: bool,
+        now: int,
+    ) -> bool:
+        """Report that a run ended badly: another attempt later, or the dead letters."""
+        ...
+
+    # -- leases --------------------------------------------------------------------------------------
+
+    def heartbeat(self, job_id: str, token: str | None, duration_ms: int | None, now: int) -> bool:
+        """Say that the job is still being worked on; with the token, renew its lease."""
+        ...
+
+    def heartbeat_batch(
+        self, ids: Sequence[str], tokens: Sequence[str | None] | None, now: int
+    ) -> int:
+        """Heartbeat several jobs; return how many took effect."""
+        ...
+
+    def extend_lock(
+        self, job_id: str, token: str | None, duration_ms: int | None, now: int
+    ) -> bool:
+        """Renew a lease; a missing token passes. False if there is no such lease."""
+        ...
+
+    # -- changes of one job --------------------------------------------------------------------------
+
+    def cancel(self, job_id: str, now: int) -> None:
+        """Remove a job that nobody is running."""
+        ...
+
+    def discard(self, job_id: str, token: str | None, now: int) -> None:
+        """Send a queued or running job to the dead letters, uncharged."""
+        ...
+
+    def promote(self, job_id: str, now: int) -> None:
+        """Let a delayed job run now."""
+        ...
+
+    def promote_jobs(self, queue_name: str, count: int | None, now: int) -> int:
+        """Let delayed jobs run now, oldest first; None is all of them. Return how many."""
+        ...
+
+    def change_priority(self, job_id: str, priority: int, lifo: bool | None, now: int) -> None:
+        """Give a queued job another rank; ``lifo`` None leaves it as it is."""
+        ...
+
+    def change_delay(self, job_id: str, delay_ms: int, token: str | None, now: int) -> None:
+        """Make a job due ``delay_ms`` from now; a running one goes back to the queue, uncharged."""
+        ...
+
+    def move_to_delayed(self, job_id: str, delay_ms: int, token: str | None, now: int) -> None:
+        """Send a running job back to the queue, due ``delay_ms`` from now; uncharged."""
+        ...
+
+    def move_to_wait(self, job_id: str, token: str | None, now: int) -> None:
+        """Send a running, delayed or failed job to waiting; waiting ones stay as they are."""
+        ...
+
+    def update_data(self, job_id: str, data: bytes, now: int) -> None:
+        """Replace the payload (packed) of a job that has not ended."""
+        ...
+
+    def set_progress(self, job_id: str, progress: float, message: str | None, now: int) -> None:
+        """Note how far a running job is: 0..100, fractions kept; None keeps the old message."""
+        ...
+
+    def add_log(self, job_id: str, message: str, level: str, now: int) -> None:
+        """Add a line to the job's log; the oldest goes when there are too many."""
+        ...
+
+    def clear_logs(self, job_id: str, keep: int) -> None:
+        """Drop the job's log but for the newest ``keep`` lines."""
+        ...
+
+    # -- reads ---------------------------------------------------------------------------------------
+
+    def find(self, job_id: str) -> Job | None:
+        """Return the job of that id, or None; one that waits for its admission's commit is not seen."""
+        ...
+
+    def find_by_custom_id(self, custom_id: str) -> Job | None:
+        """Return the unfinished job with that custom id, or None."""
+        ...
+
+    def state(self, job_id: str, now: int) -> str:
+        """Return the job's state; "unknown" if there is none."""
+        ...
+
+    def list_jobs(
+        self,
+        queue_name: str,
+        states: Sequence[str],
+        limit: int,
+        offset: int,
+        ascending: bool,
+        now: int,
+    ) -> list[Job]:
+        """Return the jobs of the given states, by ``createdAt`` and id."""
+        ...
+
+    def counts(self, queue_name: str, now: int) -> dict[str, int]:
+        """Return the number of jobs by state, with ``paused`` beside them (wire.md 3.6)."""
+        ...
+
+    def count(self, queue_name: str) -> int:
+        """Return how many jobs are waiting, prioritized or delayed."""
+        ...
+
+    def counts_per_priority(self, queue_name: str) -> dict[str, int]:
+        """Return the number of queued jobs, due or not, by priority as text."""
+        ...
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues, in order of appearance."""
+        ...
+
+    def wait_job(self, peer: Peer, job_id: str, wait_ms: int, now: int) -> Job | None | Later:
+        """Wait until the job has ended."""
+        ...
+
+    def logs(self, job_id: str) -> list[list[Any]]:
+        """Return the job's log lines, ``[timestamp, level, message]``, oldest first."""
+        ...
+
+    def stats(self, now: int) -> dict[str, Any]:
+        """Return the figures of ``Stats``: counts over all queues, totals since the start, uptime in ms."""
+        ...
+
+    # -- queues --------------------------------------------------------------------------------------
+
+    def pause(self, queue_name: str, now: int) -> None:
+        """Hand nothing out any more; what is running finishes."""
+        ...
+
+    def resume(self, queue_name: str, now: int) -> None:
+        """Hand jobs out again; waiting pulls are served."""
+        ...
+
+    def is_paused(self, queue_name: str) -> bool:
+        """Say whether the queue is paused."""
+        ...
+
+    def drain(self, queue_name: str, now: int) -> int:
+        """Remove every queued job, due or not; return how many."""
+        ...
+
+    def obliterate(self, queue_name: str, now: int) -> None:
+        """Remove the queue with every job in every place, its keys, limits and settings."""
+        ...
+
+    def clean(
+        self, queue_name: str, grace_ms: float, state: str | None, limit: int | None, now: int
+    ) -> list[str]:
+        """Remove jobs of a state that are older than ``grace_ms``; return their ids, oldest first."""
+        ...
+
+    def retry_completed(
+        self, queue_name: str, job_id: str | None, count: int | None, before: int | None, now: int
+    ) -> int:
+        """Let completed jobs run again, without their result; oldest completion first."""
+        ...
+
+    def set_rate_limit(
+        self,
+        queue_name: str,
+        limit: float,
+        duration_ms: float | None,
+        ttl_ms: float | None,
+        now: int,
+    ) -> None:
+        """Let at most ``limit`` jobs go per ``duration_ms``, for ``ttl_ms`` from now or for good."""
+        ...
+
+    def clear_rate_limit(self, queue_name: str, now: int) -> None:
+        """Drop the rate limit."""
+        ...
+
+    def set_concurrency(self, queue_name: str, limit: int, now: int) -> None:
+        """Let at most ``limit`` jobs be active; 0 and below let none go."""
+        ...
+
+    def clear_concurrency(self, queue_name: str, now: int) -> None:
+        """Drop the concurrency limit."""
+        ...
+
+    def queue_limits(self, queue_name: str, max_jobs: int | None, now: int) -> dict[str, Any]:
+        """Return ``{rateLimit, rateLimitTtl, concurrencyLimit, maxed}`` as wire.md 2.8 reads them."""
+        ...
+
+    def set_stall_config(self, queue_name: str, given: Mapping[str, Any], now: int) -> None:
+        """Merge values (wire names) into the queue's stall configuration."""
+        ...
+
+    def stall_config(self, queue_name: str) -> dict[str, Any]:
+        """Return the queue's stall configuration under its wire names."""
+        ...
+
+    def set_dlq_config(self, queue_name: str, given: Mapping[str, Any], now: int) -> None:
+        """Merge values (wire names) into the queue's dead-letter configuration, and apply it."""
+        ...
+
+    def dlq_config(self, queue_name: str) -> dict[str, Any]:
+        """Return the queue's dead-letter configuration under its wire names."""
+        ...
+
+    def dedup_owner(self, queue_name: str, key: str, now: int) -> str | None:
+        """Return the id of the live job that holds the key, or None."""
+        ...
+
+    def remove_dedup_key(self, queue_name: str, key: str, now: int) -> int:
+        """Free a key; return 1 if a live job held it, else 0."""
+        ...
+
+    def remove_job_dedup_key(self, job_id: str, now: int) -> bool:
+        """Free the key that the job holds; False if it holds none."""
+        ...
+
+    # -- dead letters --------------------------------------------------------------------------------
+
+    def list_dead(
+        self, queue_name: str, filter: Mapping[str, Any] | None, count: int | None, now: int
+    ) -> list[Job]:
+        """Return the dead letters of a queue, in order of entry; arguments as ``select``."""
+        ...
+
+    def dlq_stats(self, queue_name: str, now: int) -> dict[str, Any]:
+        """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
+        ...
+
+    def retry_dlq(
+        self,
+        queue_name: str,
+        job_id: str | None,
+        filter: Mapping[str, Any] | None,
+        count: int | None,
+        now: int,
+    ) -> int:
+        """Send dead letters back to waiting: one by id, or those that a filter lets through."""
+        ...
+
+    def purge_dlq(self, queue_name: str, now: int) -> int:
+        """Remove every dead letter of the queue; return how many there were."""
+        ...
+
+    def remove_dlq_job(self, queue_name: str, job_id: str, now: int) -> bool:
+        """Remove one dead letter; False if it is not there."""
+        ...
+
+    # -- workers -------------------------------------------------------------------------------------
+
+    def register_worker(
+        self,
+        peer: Peer,
+        worker_id: str | None,
+        name: str,
+        queues: Sequence[str],
+        concurrency: int,
+        hostname: str,
+        pid: int,
+        now: int,
+    ) -> RegisteredWorker:
+        """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""
+        ...
+
+    def unregister_worker(self, worker_id: str) -> None:
+        """Strike a worker out; its totals stay in the sums."""
+        ...
+
+    def worker_heartbeat(
+        self,
+        worker_id: str,
+        active: int | None,
+        processed: int | None,
+        failed: int | None,
+        now: int,
+    ) -> None:
+        """Note that a worker lives, and its own counts where given."""
+        ...
+
+    def list_workers(self) -> list[RegisteredWorker]:
+        """Return the workers in order of registration."""
+        ...
+
+    def worker_stats(self, now: int) -> dict[str, Any]:
+        """Return ``{total, active, totalProcessed, totalFailed, activeJobs, concurrencySlots}``."""
+        ...
+
+    def is_fresh(self, worker: RegisteredWorker, now: int) -> bool:
+        """Say whether the worker was heard of lately."""
+        ...

@@ -1,0 +1,44 @@
+"""Where to find a job by its id: all jobs that are kept, in whatever place.
+
+Split into many small dicts, because one dict of a million entries stops everything for 100 ms each
+time it grows; the pieces grow one after the other.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bunqueue.engine.job import Job
+
+PIECES = 256
+
+
+class JobIndex:
+    """id -> job."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[dict[str, Job]] = [{} for _ in range(PIECES)]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def __iter__(self) -> "Iterator[Job]":
+        for piece in self._pieces:
+            yield from piece.values()
+
+    def get(self, job_id: str) -> "Job | None":
+        """Return the job, or None."""
+        return self._pieces[hash(job_id) & 255].get(job_id)
+
+    def put(self, job: "Job") -> None:
+        """Remember the job under its id, in place of whatever was there."""
+        job_id = job.id
+        self._pieces[hash(job_id) & 255][job_id] = job
+
+    def drop(self, job: "Job") -> None:
+        """Forget the job, unless the id has passed to another one."""
+        piece = self._pieces[hash(job.id) & 255]
+        if piece.get(job.id) is job:
+            del piece[job.id]

@@ -1,0 +1,98 @@
+"""Dedup keys: who owns a key, and what happens to a twin (engine.md 3.3).
+
+An owner keeps its key until it is final or removed: through retries, stalls and releases. Live keys are
+never trimmed. A key may have an end of its own; after that it is free although its owner lives.
+"""
+
+from typing import TYPE_CHECKING
+
+from bunqueue.engine.queue import KeyOwner, Queue
+from bunqueue.engine.states import ACTIVE, ADMITTED, PARKED, QUEUED
+from bunqueue.errors import Refused
+from bunqueue.protocol.options import JobOptions
+
+if TYPE_CHECKING:
+    from bunqueue.engine.job import Job
+
+LIVE = frozenset((ADMITTED, QUEUED, PARKED, ACTIVE))
+EXTENDED = "Duplicate unique_key (extended TTL)"
+
+
+def owner_of(queue: Queue, key: str, now: int) -> "Job | None":
+    """Return the live job that holds the key now, or None."""
+    entry = queue.keys.get(key)
+    if entry is None:
+        return None
+    if entry.job.place not in LIVE or (entry.until is not None and entry.until <= now):
+        del queue.keys[key]
+        return None
+    return entry.job
+
+
+def refusal(queue: Queue, key: str, options: JobOptions, now: int) -> str | None:
+    """Return why a push with this key must be refused outright, or None."""
+    owner = owner_of(queue, key, now)
+    if owner is None or owner.place not in (ACTIVE, PARKED):
+        return None
+    return EXTENDED if _strategy(options) == "extend" else None
+
+
+def meet(queue: Queue, owner: "Job", key: str, options: JobOptions, now: int) -> bool:
+    """Apply the newcomer's policy to the live owner of its key.
+
+    Returns:
+        True if the newcomer replaces the owner, False if the owner stays and answers for it.
+
+    Raises:
+        Refused: The key's life was extended, but the owner is running or parked.
+    """
+    strategy = _strategy(options)
+    if strategy == "replace":
+        return True
+    if strategy == "extend":
+        until = now + int((options.deduplication or {})["ttl"])
+        queue.keys[key].until = until
+        owner.own_extra().unique_until = until
+        if owner.place in (ACTIVE, PARKED):
+            raise Refused(EXTENDED)
+    return False
+
+
+def _strategy(options: JobOptions) -> str:
+    policy = options.deduplication or {}
+    if policy.get("replace"):
+        return "replace"
+    return "extend" if policy.get("extend") and policy.get("ttl") else "reject"
+
+
+def take(queue: Queue, job: "Job", key: str, until: int | None) -> None:
+    """Make the job the owner of the key."""
+    extra = job.own_extra()
+    extra.unique_key = key
+    extra.unique_until = until
+    queue.keys[key] = KeyOwner(job, until)
+
+
+def release(job: "Job") -> None:
+    """Free the job's key, if it still owns it."""
+    key = job.extra.unique_key
+    if key is None:
+        return
+    entry = job.queue.keys.get(key)
+    if entry is not None and entry.job is job:
+        del job.queue.keys[key]
+
+
+def reclaim(job: "Job", now: int) -> bool:
+    """Register the job's key again when it comes back to life; False if another live job owns it."""
+    key = job.extra.unique_key
+    if key is None:
+        return True
+    until = job.extra.unique_until
+    if until is not None and until <= now:
+        return True
+    owner = owner_of(job.queue, key, now)
+    if owner is not None and owner is not job:
+        return False
+    job.queue.keys[key] = KeyOwner(job, until)
+    return True

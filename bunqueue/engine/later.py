@@ -1,0 +1,62 @@
+"""An answer that is not ready yet.
+
+The engine never waits. An operation that must wait for a job, for another job's end or for time to
+pass returns a ``Later``; the engine resolves it once, in whatever command or tick makes it possible,
+and the adapter that asked is called back then. Nobody blocks and no greenlet is needed for a wait.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Later:
+    """One answer to come; resolved or cancelled exactly once.
+
+    Attributes:
+        is_done: It has been resolved or cancelled.
+        commits: What the answer waits for, as ``ports.Storage.answer_waits``.
+        shape: Turns the engine's answer into the command's reply, or None.
+        on_cancel: Called when the peer goes away first.
+    """
+
+    __slots__ = ("is_done", "commits", "shape", "on_cancel", "_callback", "_answer")
+
+    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
+        self.is_done = False
+        self.commits = 0
+        self.shape: Callable[[Any], Any] | None = None
+        self.on_cancel = on_cancel
+        self._callback: Callable[[Any, int], None] | None = None
+        self._answer: Any = None
+
+    def resolve(self, answer: Any, commits: int = 0) -> None:
+        """Give the answer; later calls are ignored.
+
+        Args:
+            answer: What the waiting operation returns.
+            commits: What the answer waits for, as ``ports.Storage.answer_waits``.
+        """
+        if self.is_done:
+            return
+        self.is_done = True
+        self.on_cancel = None
+        self._answer = answer if self.shape is None else self.shape(answer)
+        self.commits = commits
+        if self._callback is not None:
+            self._callback(self._answer, commits)
+
+    def then(self, callback: Callable[[Any, int], None]) -> None:
+        """Have ``callback(reply, commits)`` called when the answer is there, at once if it is."""
+        self._callback = callback
+        if self.is_done:
+            callback(self._answer, self.commits)
+
+    def cancel(self) -> None:
+        """Give up waiting: nobody wants the answer any more."""
+        if self.is_done:
+            return
+        self.is_done = True
+        self._callback = None
+        if self.on_cancel is not None:
+            self.on_cancel()
+            self.on_cancel = None

@@ -1,0 +1,325 @@
+"""How a run ends: success, failure, and everything that counts as a failed attempt.
+
+``charge`` is the one place where an attempt is counted, whoever found that it ended badly: the worker
+(FAIL), the clock (job timeout), the sweeps (stall, lease expiry) or a restart. It decides between
+another attempt and the dead letters (engine.md 4.2).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine import keys, leases
+from bunqueue.engine.backoff import retry_delay_ms
+from bunqueue.engine.deadletters import bury
+from bunqueue.engine.events import emit
+from bunqueue.engine.job import Delivery, Job, note
+from bunqueue.engine.places import end_delivery, forget, put_in, requeue, take_out
+from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
+from bunqueue.engine.undo import put_back, remember
+from bunqueue.errors import Refused
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+ERROR_CHARS_MAX = 32_768  # a failure's text is cut, so that failures cannot fill the store
+STACK_LINES_MAX = 100  # engine.md 6.2
+HISTORY_MAX = 1000  # charged attempts kept per generation; as many as a job may have
+CRON_KEY_PREFIX = "cron:"
+
+
+def ack(
+    engine: "Engine",
+    job_id: str,
+    token: str | None,
+    result: bytes | None,
+    remove: bool,
+    now: int,
+) -> bool:
+    """Complete a job.
+
+    Args:
+        token: The delivery's, needed if the job was pulled with an owner.
+        result: Packed, or None for no result.
+        remove: Forget the job, whatever its own option says.
+
+    Returns:
+        False if the broker had ended this delivery already: a success without effect.
+
+    Raises:
+        NotFound, LeaseLost: Nobody is running it, or not with this token.
+    """
+    job = engine.index.get(job_id)
+    if job is None:
+        return _never_mind(engine, job_id, token)
+    queue = job.queue
+    with queue.shard.lock:
+        place = job.place
+        if place == ACTIVE:
+            delivery = job.delivery
+            if delivery is not None and delivery.owner is not None and token != job.token:
+                if (job_id, token) in engine.retired:
+                    return False
+                leases.check_token(job, token)
+        elif not (place == QUEUED and token and token == job.token):
+            return _never_mind(engine, job_id, token)
+        _complete(engine, job, result, remove or job.options.remove_on_complete, now)
+        return True
+
+
+def _never_mind(engine: "Engine", job_id: str, token: str | None) -> bool:
+    """Answer an outcome for a job that is not running: no effect, or a refusal."""
+    if (job_id, token) in engine.retired:
+        return False
+    raise leases.not_processing(job_id)
+
+
+def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, now: int) -> None:
+    queue = job.queue
+    place = job.place
+    delivery = job.delivery
+    token = job.token
+    if place == ACTIVE:
+        del queue.active[job.id]
+        end_delivery(engine, job)
+    else:  # a late outcome of a delivery that was taken back: it saves a second run
+        queue.run_set.leave(job)
+    job.finished_at = now
+    job.result = result
+    job.token = None
+    queue.completed_total += 1
+    engine.totals.completed += 1
+    extra = job.extra
+    if extra.unique_key is not None:
+        keys.release(job)
+    if extra.timeline is not None:
+        note(job, "completed", now)
+    move(job, "ack")
+    if remove:
+        job.place = GONE
+        engine.index.drop(job)
+        engine.storage.removed(job)
+    else:
+        queue.completed[job.id] = job
+        engine.retain(job)
+        engine.storage.changed(job)
+    if extra.ttl_timer is not None:
+        engine.timers.cancel(extra.ttl_timer)
+    engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
+    if engine.waits and job.id in engine.waits:
+        engine.end_waits(job)
+    if engine.listeners:
+        emit(engine, "completed", queue.name, job.id, now, result=result)
+    if queue.waiters:
+        engine.serve(queue, now)
+
+
+def _uncomplete(
+    engine: "Engine",
+    job: Job,
+    place: str,
+    delivery: Delivery | None,
+    token: str | None,
+    now: int,
+) -> None:
+    """Undo a completion whose commit failed: the job runs on, with its lease."""
+    if job.place not in (COMPLETED, GONE):
+        return
+    if job.place == COMPLETED:
+        take_out(engine, job)
+    job.place = place
+    job.delivery = delivery
+    job.token = token
+    job.result = None
+    job.finished_at = 0
+    job.queue.completed_total -= 1
+    engine.totals.completed -= 1
+    put_in(engine, job, now)
+    keys.reclaim(job, now)
+    engine.storage.added(job)
+
+
+def ack_batch(
+    engine: "Engine",
+    ids: Sequence[str],
+    tokens: Sequence[str | None] | None,
+    results: Sequence[bytes | None] | None,
+    removes: Sequence[bool | None] | None,
+    now: int,
+) -> list[int]:
+    """Complete several jobs; all tokens are checked before anything is applied.
+
+    Returns:
+        The positions that were without effect, because the broker had ended those deliveries.
+
+    Raises:
+        LeaseLost: A token is missing or wrong; nothing was applied.
+        NotFound: An id is not running, or stands twice; the others were applied all the same.
+    """
+    for number, job_id in enumerate(ids):
+        job = engine.index.get(job_id)
+        if job is not None and job.place == ACTIVE:
+            token = tokens[number] if tokens is not None else None
+            if token != job.token and (job_id, token) not in engine.retired:
+                leases.check_token(job, token)
+    ignored: list[int] = []
+    first: Refused | None = None
+    for number, job_id in enumerate(ids):
+        try:
+            applied = ack(
+                engine,
+                job_id,
+                tokens[number] if tokens is not None else None,
+                results[number] if results is not None else None,
+                bool(removes[number]) if removes is not None else False,
+                now,
+            )
+            if not applied:
+                ignored.append(number)
+        except Refused as refusal:
+            first = first or refusal
+    if first is not None:
+        raise first
+    return ignored
+
+
+def fail(
+    engine: "Engine",
+    job_id: str,
+    token: str | None,
+    error: str | None,
+    unrecoverable: bool,
+    stack: Sequence[str] | None,
+    remove: bool,
+    now: int,
+) -> bool:
+    """Report that a run ended badly: another attempt later, or the dead letters.
+
+    Args:
+        error: Its text.
+        unrecoverable: No further attempts.
+        stack: Lines of the failure's stack; None keeps what an earlier failure left.
+        remove: If it was the last attempt: forget the job.
+
+    Returns, raises: As ``ack``.
+    """
+    job = engine.index.get(job_id)
+    if job is None:
+        return _never_mind(engine, job_id, token)
+    with job.queue.shard.lock:
+        if job.place != ACTIVE:
+            if job.place == QUEUED and token and token == job.token:
+                return False  # taken back and already charged
+            return _never_mind(engine, job_id, token)
+        if token != job.token and (job_id, token) in engine.retired:
+            return False
+        leases.check_token(job, token)
+        memory = remember(job)
+        if stack is not None:
+            job.own_extra().stacktrace = trimmed_stack(stack, job.options.stack_trace_limit)
+        text = None if error is None else error[:ERROR_CHARS_MAX]
+        job.token = None
+        charge(
+            engine,
+            job,
+            now,
+            reason="max_attempts_exceeded",
+            error=text,
+            is_final=unrecoverable,
+            remove=remove,
+        )
+        engine.storage.sync(put_back, (engine, job, memory, now))
+        return True
+
+
+def trimmed_stack(lines: Sequence[object], limit: int) -> list[str]:
+    """Return the first ``limit`` non-blank lines, trimmed."""
+    texts = (line.strip() for line in lines[:STACK_LINES_MAX] if isinstance(line, str))
+    return [text for text in texts if text][:limit]
+
+
+def charge(
+    engine: "Engine",
+    job: Job,
+    now: int,
+    *,
+    reason: str,
+    error: str | None,
+    is_final: bool = False,
+    is_stall: bool = False,
+    with_backoff: bool = True,
+    remove: bool = False,
+    at_max: str | None = None,
+    texts: tuple[str, str] | None = None,
+) -> None:
+    """Count an attempt that ended badly and send the job where it goes next.
+
+    Args:
+        reason: Dead-letter reason if this was the last attempt.
+        error: Text of the failure.
+        is_final: No further attempts, whatever is left.
+        is_stall: Count a stall too; the stall bound applies.
+        with_backoff: Wait before the next attempt; else the job keeps its place.
+        remove: If it is the last attempt: forget the job.
+        at_max: Reason to use instead when the attempts are used up.
+        texts: For stalls: (text at the last attempt, text at the stall bound).
+    """
+    queue = job.queue
+    extra = job.own_extra()
+    job.attempts += 1
+    if is_stall:
+        job.stall_count += 1
+    out_of_attempts = job.attempts >= job.options.attempts
+    max_stalls = queue.stall.max_stalls
+    out_of_stalls = is_stall and max_stalls > 0 and job.stall_count >= max_stalls
+    is_over = is_final or out_of_attempts or out_of_stalls
+    if is_over and texts is not None:
+        error = texts[0] if out_of_attempts else texts[1]
+    if out_of_attempts and at_max is not None:
+        reason = at_max
+    attempt_reason = reason if is_over or reason != "max_attempts_exceeded" else "explicit_fail"
+    _record(extra.history, [job.attempts, job.started_at, now, attempt_reason, error])
+    if error is not None:
+        extra.last_error = error
+    note(job, "failed", now, error, job.attempts)
+    if is_stall and engine.listeners:
+        action = "failed" if is_over else "retry"
+        data = {"stallCount": job.stall_count, "action": action}
+        emit(engine, "stalled", queue.name, job.id, now, data=data)
+    if is_over:
+        _give_up(engine, job, reason, error, remove or job.options.remove_on_fail, now)
+    else:
+        _try_again(engine, job, error, is_stall, with_backoff, now)
+    if queue.waiters:
+        engine.serve(queue, now)
+
+
+def _record(history: list[list[Any]], entry: list[Any]) -> None:
+    history.append(entry)
+    if len(history) > HISTORY_MAX:
+        del history[0]
+
+
+def _try_again(
+    engine: "Engine", job: Job, error: str | None, is_stall: bool, with_backoff: bool, now: int
+) -> None:
+    if with_backoff:
+        job.run_at = now + retry_delay_ms(job.attempts, job.options, engine.rng)
+    requeue(engine, job, "retry", now)
+    job.started_at = 0
+    engine.storage.changed(job)
+    if engine.listeners and not is_stall:
+        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=False)
+        emit(engine, "retried", job.queue.name, job.id, now, prev="failed")
+
+
+def _give_up(
+    engine: "Engine", job: Job, reason: str, error: str | None, remove: bool, now: int
+) -> None:
+    job.queue.failed_total += 1
+    engine.totals.failed += 1
+    if engine.listeners:
+        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=True)
+    if remove:
+        forget(engine, job)
+        return
+    bury(engine, job, "give-up", reason, error, now)

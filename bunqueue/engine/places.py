@@ -1,0 +1,92 @@
+"""Taking a job out of the place where it is, and putting it into the place that it names.
+
+Counters, lists, the peer that holds it and its timers follow; what the move means is the business of
+the operation that makes it.
+"""
+
+from typing import TYPE_CHECKING
+
+from bunqueue.engine import keys
+from bunqueue.engine.job import Job
+from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, PARKED, QUEUED, move
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+
+def take_out(engine: "Engine", job: Job) -> None:
+    """Take the job out of its place's list. Its ``place`` still says where it was."""
+    place = job.place
+    queue = job.queue
+    if place == QUEUED:
+        queue.run_set.leave(job)
+    elif place == ACTIVE:
+        del queue.active[job.id]
+        end_delivery(engine, job)
+    elif place == PARKED:
+        del queue.parked[job.id]
+    elif place == COMPLETED:
+        del queue.completed[job.id]
+    elif place == FAILED:
+        del queue.failed[job.id]
+    elif place == ADMITTED:
+        queue.admitted.pop(job.id, None)
+
+
+def put_in(engine: "Engine", job: Job, now: int) -> None:
+    """Put the job into the list of the place that it names, and into the index."""
+    place = job.place
+    queue = job.queue
+    if place == GONE:
+        engine.index.drop(job)
+        return
+    engine.index.put(job)
+    if place == QUEUED:
+        job.stamp += 1
+        queue.run_set.enter(job, now)
+    elif place == ACTIVE:
+        queue.active[job.id] = job
+        delivery = job.delivery
+        if delivery is not None and delivery.peer is not None:
+            delivery.peer.held[job] = delivery
+    elif place == PARKED:
+        queue.parked[job.id] = job
+    elif place == COMPLETED:
+        queue.completed[job.id] = job
+    elif place == FAILED:
+        queue.failed[job.id] = job
+
+
+def end_delivery(engine: "Engine", job: Job) -> None:
+    """Part the job from the peer that had it; the active list is the caller's."""
+    delivery = job.delivery
+    if delivery is None:
+        return
+    job.delivery = None
+    if delivery.peer is not None:
+        delivery.peer.held.pop(job, None)
+    if delivery.timer is not None:
+        engine.timers.cancel(delivery.timer)
+
+
+def requeue(engine: "Engine", job: Job, event: str, now: int) -> None:
+    """Move the job into the run set along ``event``, behind its new ``run_at``."""
+    take_out(engine, job)
+    move(job, event)
+    job.stamp += 1
+    job.queue.run_set.enter(job, now)
+
+
+def forget(engine: "Engine", job: Job) -> None:
+    """Remove the job altogether: list, index, key, timers, file."""
+    take_out(engine, job)
+    move(job, "remove")
+    keys.release(job)
+    engine.index.drop(job)
+    timer = job.extra.ttl_timer
+    if timer is not None:
+        engine.timers.cancel(timer)
+        job.extra.ttl_timer = None
+    engine.storage.removed(job)
+    if job.id in engine.waits:
+        engine.end_waits(job)

@@ -1,0 +1,127 @@
+"""A queue and the shard that guards it."""
+
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine.lanes import RunSet
+from bunqueue.engine.limits import Gate
+from bunqueue.engine.locks import Lock
+from bunqueue.engine.settings import DlqConfig, StallConfig
+
+if TYPE_CHECKING:
+    from bunqueue.engine.job import Job
+    from bunqueue.engine.later import Later
+    from bunqueue.engine.ports import Peer
+    from bunqueue.engine.timers import Timer
+
+
+class Shard:
+    """Some of the queues, under one lock."""
+
+    __slots__ = ("number", "lock", "queues")
+
+    def __init__(self, number: int, lock: Lock) -> None:
+        self.number = number
+        self.lock = lock
+        self.queues: dict[str, Queue] = {}
+
+
+class Queue:
+    """A named line of jobs, in all its places.
+
+    Attributes:
+        run_set: Pending jobs.
+        admitted, parked, active, completed, failed: id -> job, by order of arrival there.
+        gate: Pause, rate, concurrency.
+        waiters: Long polls in order of arrival (a dict for its order).
+        keys: dedup key -> owner.
+        stall, dlq: Configuration.
+        completed_total, failed_total: Since the queue exists.
+        wake_timer: The pending look at the queue for its waiters, or None.
+        used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
+    """
+
+    __slots__ = (
+        "name",
+        "shard",
+        "run_set",
+        "admitted",
+        "parked",
+        "active",
+        "completed",
+        "failed",
+        "gate",
+        "waiters",
+        "keys",
+        "stall",
+        "dlq",
+        "completed_total",
+        "failed_total",
+        "wake_timer",
+        "used_at",
+        "is_stored",
+    )
+
+    def __init__(self, name: str, shard: Shard) -> None:
+        self.name = name
+        self.shard = shard
+        self.run_set = RunSet()
+        self.admitted: dict[str, Job] = {}
+        self.parked: dict[str, Job] = {}
+        self.active: dict[str, Job] = {}
+        self.completed: dict[str, Job] = {}
+        self.failed: dict[str, Job] = {}
+        self.gate = Gate()
+        self.waiters: dict[Waiter, None] = {}
+        self.keys: dict[str, KeyOwner] = {}
+        self.stall = StallConfig()
+        self.dlq = DlqConfig()
+        self.completed_total = 0
+        self.failed_total = 0
+        self.wake_timer: Timer | None = None
+        self.used_at = 0
+        self.is_stored = False
+
+    def __len__(self) -> int:
+        """Count every job of the queue, in all places."""
+        return (
+            len(self.run_set)
+            + len(self.parked)
+            + len(self.active)
+            + len(self.completed)
+            + len(self.failed)
+        )
+
+
+class KeyOwner:
+    """Who holds a dedup key, and until when (epoch ms, None for as long as it lives)."""
+
+    __slots__ = ("job", "until")
+
+    def __init__(self, job: "Job", until: int | None) -> None:
+        self.job = job
+        self.until = until
+
+
+class Waiter:
+    """A long poll: a pull that waits for a job."""
+
+    __slots__ = ("later", "peer", "queue", "count", "owner", "ttl_ms", "is_detached", "timer")
+
+    def __init__(
+        self,
+        later: "Later",
+        peer: "Peer",
+        queue: Queue,
+        count: int,
+        owner: str | None,
+        ttl_ms: int,
+        is_detached: bool,
+    ) -> None:
+        self.later = later
+        self.peer = peer
+        self.queue = queue
+        self.count = count
+        self.owner = owner
+        self.ttl_ms = ttl_ms
+        self.is_detached = is_detached
+        self.timer: list[Any] | None = None

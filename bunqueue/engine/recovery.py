@@ -1,0 +1,117 @@
+"""Starting from what a file holds (engine.md 11.5).
+
+Jobs come back in order of admission. One that was active when the last process ended is charged as a
+stalled attempt (T15), once; where its worker was a scheduler's, it is dropped. Everything else goes
+back to its place, with its keys, timers and ids.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bunqueue.engine import control, deadletters, keys
+from bunqueue.engine.job import Job
+from bunqueue.engine.outcomes import charge
+from bunqueue.engine.places import put_in
+from bunqueue.engine.states import ACTIVE, COMPLETED, FAILED, PARKED, QUEUED
+from bunqueue.engine.sweeps import arm_ttl, drops_cron_job
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What came back: numbers of jobs by what became of them."""
+
+    pending: int = 0
+    interrupted: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+def recover(engine: "Engine", now: int) -> Recovered:
+    """Fill an empty engine from its storage.
+
+    Args:
+        now: Epoch ms.
+
+    Returns:
+        Figures for the start-up log.
+    """
+    saved = engine.storage.load()
+    found = Recovered()
+    engine.seq = saved.seq
+    engine.last_now = engine.started_at = now
+    for name, values in saved.tables.get("queues", {}).items():
+        control.restore(engine.open_queue(name), values, now)
+    interrupted: list[Job] = []
+    completed: list[Job] = []
+    for job in saved.jobs(engine.open_queue):
+        if job.place == ACTIVE:
+            interrupted.append(job)
+        elif job.place == COMPLETED:
+            completed.append(job)
+        elif job.place == FAILED:
+            put_in(engine, job, now)
+            found.failed += 1
+        else:
+            _back_in_line(engine, job, now)
+            found.pending += 1
+    for job in sorted(completed, key=lambda job: (job.finished_at, job.seq)):
+        put_in(engine, job, now)
+        engine.retain(job)
+    found.completed = len(completed)
+    for job in interrupted:
+        _interrupted(engine, job, now)
+    found.interrupted = len(interrupted)
+    for queue in engine.queues.values():
+        # A dict keeps order of entry, and that is the order of burial, not of admission.
+        letters = sorted(queue.failed.values(), key=_entered_at)
+        queue.failed = {job.id: job for job in letters}
+        deadletters.evict(engine, queue)
+    engine.storage.answer_waits = 0
+    return found
+
+
+def _entered_at(job: Job) -> tuple[int, int]:
+    dead = job.extra.dead
+    return (job.finished_at if dead is None else dead.entered_at), job.seq
+
+
+def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
+    if job.place not in (QUEUED, PARKED):
+        job.place = QUEUED
+    engine.index.put(job)
+    if job.place == PARKED:
+        job.queue.parked[job.id] = job
+    else:
+        job.queue.run_set.enter(job, now)
+    keys.reclaim(job, now)
+    if job.options.ttl is not None:
+        arm_ttl(engine, job)
+
+
+def _interrupted(engine: "Engine", job: Job, now: int) -> None:
+    """Charge a job that was active when the process ended; the charge is saved with the next batch."""
+    put_in(engine, job, now)
+    keys.reclaim(job, now)
+    if drops_cron_job(engine, job):
+        return
+    if job.options.ttl is not None:
+        arm_ttl(engine, job)
+    charge(
+        engine,
+        job,
+        now,
+        reason="stalled",
+        error="stalled",
+        is_stall=True,
+        at_max="max_attempts_exceeded",
+        texts=(
+            f"Job reached max attempts ({job.options.attempts}) during startup recovery",
+            f"Job stalled {job.stall_count + 1} times (recovered at startup)",
+        ),
+    )

@@ -1,0 +1,149 @@
+"""The register of workers: who serves which queues, and when it was last heard of."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.errors import NotFound
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+    from bunqueue.engine.ports import Peer
+
+FORGET_AFTER_SPANS = 3  # a worker silent for so many timeouts is forgotten, engine.md 8
+
+
+class RegisteredWorker:
+    """One worker; moments in epoch ms.
+
+    Attributes:
+        peer: The connection that registered it last; it goes with that one.
+    """
+
+    __slots__ = (
+        "id",
+        "name",
+        "queues",
+        "concurrency",
+        "hostname",
+        "pid",
+        "registered_at",
+        "seen_at",
+        "active",
+        "processed",
+        "failed",
+        "peer",
+    )
+
+    def __init__(self, id: str, now: int) -> None:
+        self.id = id
+        self.name = ""
+        self.queues: list[str] = []
+        self.concurrency = 1
+        self.hostname = "unknown"
+        self.pid = 0
+        self.registered_at = now
+        self.seen_at = now
+        self.active = 0
+        self.processed = 0
+        self.failed = 0
+        self.peer: Peer | None = None
+
+
+def register_worker(
+    engine: "Engine",
+    peer: "Peer",
+    worker_id: str | None,
+    name: str,
+    queues: Sequence[str],
+    concurrency: int,
+    hostname: str,
+    pid: int,
+    now: int,
+) -> RegisteredWorker:
+    """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""
+    key = worker_id or engine.ids.new(now)
+    worker = engine.workers.get(key)
+    if worker is None:
+        worker = engine.workers[key] = RegisteredWorker(key, now)
+    worker.name = name
+    worker.queues = list(queues)
+    worker.concurrency = concurrency
+    worker.hostname = hostname
+    worker.pid = pid
+    worker.seen_at = now
+    worker.peer = peer
+    return worker
+
+
+def unregister_worker(engine: "Engine", worker_id: str) -> None:
+    """Strike a worker out; its totals stay in the sums.
+
+    Raises:
+        NotFound: There is none.
+    """
+    worker = engine.workers.pop(worker_id, None)
+    if worker is None:
+        raise NotFound("Worker not found")
+    engine.totals.worker_processed += worker.processed
+    engine.totals.worker_failed += worker.failed
+
+
+def worker_heartbeat(
+    engine: "Engine",
+    worker_id: str,
+    active: int | None,
+    processed: int | None,
+    failed: int | None,
+    now: int,
+) -> None:
+    """Note that a worker lives, and its own counts where given.
+
+    Raises:
+        NotFound: There is none; the client then registers again.
+    """
+    worker = engine.workers.get(worker_id)
+    if worker is None:
+        raise NotFound("Worker not found")
+    worker.seen_at = now
+    if active is not None:
+        worker.active = active
+    if processed is not None:
+        worker.processed = processed
+    if failed is not None:
+        worker.failed = failed
+
+
+def list_workers(engine: "Engine") -> list[RegisteredWorker]:
+    """Return the workers in order of registration."""
+    return list(engine.workers.values())
+
+
+def is_fresh(engine: "Engine", worker: RegisteredWorker, now: int) -> bool:
+    """Say whether the worker was heard of lately."""
+    return now - worker.seen_at < engine.settings.worker_timeout_ms
+
+
+def worker_stats(engine: "Engine", now: int) -> dict[str, Any]:
+    """Return ``{total, active, totalProcessed, totalFailed, activeJobs, concurrencySlots}``."""
+    workers = engine.workers.values()
+    return {
+        "total": len(workers),
+        "active": sum(1 for worker in workers if is_fresh(engine, worker, now)),
+        "totalProcessed": engine.totals.worker_processed + sum(w.processed for w in workers),
+        "totalFailed": engine.totals.worker_failed + sum(w.failed for w in workers),
+        "activeJobs": sum(worker.active for worker in workers),
+        "concurrencySlots": sum(worker.concurrency for worker in workers),
+    }
+
+
+def unregister_all_of(engine: "Engine", peer: "Peer") -> None:
+    """Strike out the workers that this connection registered last."""
+    for worker in [worker for worker in engine.workers.values() if worker.peer is peer]:
+        unregister_worker(engine, worker.id)
+
+
+def forget_silent(engine: "Engine", now: int) -> None:
+    """Strike out the workers that have been silent for too long."""
+    limit_ms = engine.settings.worker_timeout_ms * FORGET_AFTER_SPANS
+    for worker in [w for w in engine.workers.values() if now - w.seen_at >= limit_ms]:
+        unregister_worker(engine, worker.id)

@@ -1,0 +1,147 @@
+"""msgpack as bunqueue speaks it: what may come in, what may go out.
+
+Inbound: extension type 0 is JavaScript's "undefined" and means absent (a map loses the key, a list
+keeps the position as ``UNDEFINED``); the timestamp extension is kept; any other extension makes the
+frame invalid. Map keys that are no strings become strings, ill-formed UTF-8 is replaced.
+
+Outbound: integers outside -2^31 .. 2^32-1 leave as float64, because JavaScript decoders turn 64-bit
+integers into big integers that break arithmetic; a peer that announced ``int64`` gets them exactly.
+
+The common frame pays for none of this: it goes through one strict ``unpackb``, and only what that
+refuses, or what holds the two bytes of an "undefined", is looked at again.
+"""
+
+from typing import Any, Final
+
+import msgpack
+
+INT32_MIN: Final = -(2**31)
+UINT32_MAX: Final = 2**32 - 1
+DEPTH_MAX: Final = 512  # nested containers of user data; msgpack itself ends at 1,024
+
+_UNDEFINED_EXT: Final = b"\xd4\x00"
+_INT64_MARKS: Final = (b"\xcf", b"\xd3")
+
+
+class Undefined:
+    """The type of ``UNDEFINED``: a list element that its sender left undefined."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNDEFINED: Final = Undefined()
+
+
+class InvalidFrame(ValueError):
+    """The bytes are not exactly one acceptable msgpack value."""
+
+
+def _extension(code: int, data: bytes) -> object:
+    if code == 0:
+        return UNDEFINED
+    raise InvalidFrame(f"extension type {code}")
+
+
+def decode(body: bytes) -> Any:
+    """Decode one frame's body.
+
+    Raises:
+        InvalidFrame: Not exactly one acceptable msgpack value.
+    """
+    try:
+        value = msgpack.unpackb(body, ext_hook=_extension)
+    except (ValueError, TypeError, RecursionError):
+        return _decode_leniently(body)
+    if _UNDEFINED_EXT in body:
+        return _without_undefined(value)
+    return value
+
+
+def _decode_leniently(body: bytes) -> Any:
+    """Decode what the strict pass refused: odd map keys and ill-formed UTF-8 pass, the rest fails."""
+    try:
+        value = msgpack.unpackb(
+            body, ext_hook=_extension, strict_map_key=False, unicode_errors="replace"
+        )
+        return _without_undefined(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidFrame(str(error)) from error
+
+
+def _without_undefined(value: Any, depth: int = 0) -> Any:
+    if depth > DEPTH_MAX:
+        raise InvalidFrame("nested too deeply")
+    if isinstance(value, dict):
+        return {
+            _text_key(key): _without_undefined(item, depth + 1)
+            for key, item in value.items()
+            if item is not UNDEFINED
+        }
+    if isinstance(value, list):
+        return [_without_undefined(item, depth + 1) for item in value]
+    return value
+
+
+def _text_key(key: object) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "replace")
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return "null" if key is None else str(key)
+
+
+def _replace(value: object) -> object:
+    if value is UNDEFINED:
+        return None
+    raise TypeError(f"cannot encode {type(value).__name__}")
+
+
+def pack(value: object) -> bytes:
+    """Encode ``value`` with exact integers.
+
+    Raises:
+        ValueError, TypeError, OverflowError: It has no msgpack form.
+    """
+    packed: bytes = msgpack.packb(value, default=_replace)
+    return packed
+
+
+def unpack(packed: bytes) -> Any:
+    """Decode bytes that this process (or its file) packed itself."""
+    return msgpack.unpackb(packed, ext_hook=_extension, strict_map_key=False)
+
+
+def pack_for(value: object, int64: bool) -> bytes:
+    """Encode ``value`` for a peer: wide integers as float64 unless it announced ``int64``."""
+    packed = pack(value)
+    return packed if int64 else narrowed(packed)
+
+
+def narrowed(packed: bytes) -> bytes:
+    """Return ``packed`` with every integer beyond 32 bits turned into a float64.
+
+    The two byte values that announce such an integer are looked for first; text may hold them too,
+    so a hit only means that the value must be decoded to know.
+    """
+    if _INT64_MARKS[0] not in packed and _INT64_MARKS[1] not in packed:
+        return packed
+    return pack(narrow(unpack(packed)))
+
+
+def narrow(value: Any) -> Any:
+    """Return a copy of ``value`` in which integers outside 32 bits are floats."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if INT32_MIN <= value <= UINT32_MAX else float(value)
+    if isinstance(value, dict):
+        return {key: narrow(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [narrow(item) for item in value]
+    return value
