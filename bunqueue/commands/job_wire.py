@@ -1,8 +1,8 @@
 """A job on its way out, assembled from packed pieces.
 
-The map has 47 keys, about 750 bytes, of which ten vary for an ordinary job. What depends on the options
-alone is packed once per option set and kept there; the payload is copied as it is stored. Putting the
-pieces together costs an eighth of packing the map (loadtests/micro.py job).
+The map has 47 keys, about 750 bytes, of which ten vary for an ordinary job. What depends on the
+options alone is packed once per option set and kept there; the payload is copied as it is stored.
+Putting the pieces together costs an eighth of packing the map (loadtests/micro.py job).
 """
 
 import struct
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
-from bunqueue.engine.states import COMPLETED, FAILED
+from bunqueue.engine.states import COMPLETED
 from bunqueue.protocol.codec import narrowed, pack
 from bunqueue.protocol.options import JobOptions
 
@@ -227,7 +227,7 @@ def pack_view(job: Job, state: str, int64: bool) -> bytes:
 def pack_entry(job: Job, int64: bool) -> bytes:
     """Return the packed dead-letter entry of wire.md 3.4."""
     dead = job.extra.dead
-    assert dead is not None and job.place == FAILED
+    assert dead is not None
     rest = {
         "enteredAt": float(dead.entered_at),
         "reason": dead.reason,

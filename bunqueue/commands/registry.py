@@ -39,7 +39,8 @@ class Command:
         check: The compiled check of ``fields`` (and of job options where they are taken).
         takes_options: The request may carry job options.
         mutates: It changes something.
-        waits: It may answer with a ``Later`` that takes a while; counts against the connection's 50.
+        waits: It may answer with a ``Later`` that takes a while; counts against the
+            connection's 50.
         is_open: It is answered before authentication.
     """
 

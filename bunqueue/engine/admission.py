@@ -1,9 +1,9 @@
 """How a job gets in: ids, twins, keys, and when it becomes visible.
 
-A plain push is in the run set at once and on disk some ms later. A push that must not be lost, or that
-ends an older generation of its id or key, is *admitted*: it holds its id and its key from now on, but
-nobody sees or pulls it until old and new have been committed together. If that commit fails, everything
-is as it was before and the peer reads an error.
+A plain push is in the run set at once and on disk some ms later. A push that must not be lost, or
+that ends an older generation of its id or key, is *admitted*: it holds its id and its key from
+now on, but nobody sees or pulls it until old and new have been committed together. If that commit
+fails, everything is as it was before and the peer reads an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def push(
         queue_name, name: Checked.
         data: Packed payload.
         options: What the job shares with others.
-        own: wire name -> value of the options that are its own, or None if it sets no option at all.
+        own: wire name -> value of its own options, or None if it sets no option at all.
         now: Epoch ms.
 
     Returns:

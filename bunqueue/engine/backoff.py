@@ -11,8 +11,8 @@ def retry_delay_ms(attempts: int, options: JobOptions, rng: Random) -> int:
     """Return how long to wait before the next attempt.
 
     Exponential backoff doubles per failed attempt, then is spread by 0.5 to 1.5 so that jobs which
-    failed together do not return together; fixed backoff is spread by 0.8 to 1.2. The cap is applied
-    after the spread.
+    failed together do not return together; fixed backoff is spread by 0.8 to 1.2. The cap is
+    applied after the spread.
 
     Args:
         attempts: Failed attempts so far, at least 1.

@@ -1,8 +1,8 @@
 """Handing jobs out: pulls that find one, and long polls that wait for one.
 
-A waiter is served in the very operation that makes a job claimable, in order of arrival; it never has
-to come back and ask. For what only time brings (a delay over, a rate token grown) one timer per queue
-with waiters looks again.
+A waiter is served in the very operation that makes a job claimable, in order of arrival; it never
+has to come back and ask. For what only time brings (a delay over, a rate token grown) one timer
+per queue with waiters looks again.
 """
 
 from typing import TYPE_CHECKING

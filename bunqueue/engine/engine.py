@@ -1,8 +1,9 @@
 """The engine: everything a broker decides, without a socket, a clock or a disk.
 
-``Engine`` holds the state; what it can do is a table of operations, each written in the module that is
-about it. ``commands`` talks to this one object. Every operation is whole: it takes the lock of the
-queue it is about, does all of its work without a switch, and returns its answer or a ``Later``.
+``Engine`` holds the state; what it can do is a table of operations, each written in the module
+that is about it. ``commands`` talks to this one object. Every operation is whole: it takes the
+lock of the queue it is about, does all of its work without a switch, and returns its answer or a
+``Later``.
 """
 
 from collections import deque
@@ -100,7 +101,7 @@ class Engine:
         rng: Random | None = None,
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
-        """Args: rng: spreads retries; random_bytes: source of ids and tokens (both seeded in tests)."""
+        """Args: rng: spreads retries; random_bytes: source of ids and tokens (seeded in tests)."""
         self.storage = storage
         self.settings = settings or EngineSettings()
         self.rng = rng or Random()
@@ -272,7 +273,7 @@ class Engine:
         self.timers.on_sooner = callback
 
     def peer_closed(self, peer: Peer, now: int) -> None:
-        """Let go of all that a connection had: polls, workers, and jobs whose lease it never renewed."""
+        """Let go of a connection's polls, workers, and jobs whose lease it never renewed."""
         peer.is_open = False
         for later in list(peer.parked):
             later.cancel()

@@ -1,10 +1,11 @@
 """The engine's face: the one object that commands talk to.
 
-Another implementation, authoritative in a shared database, can wear the same face; so every operation
-is whole (no read-then-write from outside), and one that has to wait for a job answers with a ``Later``.
-An operation whose effect must be on disk before its answer says so to the storage (``ports.Storage``).
-All moments and ``now`` are epoch ms; arguments are checked before they get here. What each operation
-does, raises and returns in detail stands at its function, in the module that is about it.
+Another implementation, authoritative in a shared database, can wear the same face; so every
+operation is whole (no read-then-write from outside), and one that has to wait for a job answers
+with a ``Later``. An operation whose effect must be on disk before its answer says so to the
+storage (``ports.Storage``). All moments and ``now`` are epoch ms; arguments are checked before
+they get here. What each operation does, raises and returns in detail stands at its function, in
+the module that is about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from bunqueue.protocol.options import JobOptions
 class EngineFace(Protocol):
     """What a broker can be asked to do."""
 
-    # -- jobs in -------------------------------------------------------------------------------------
+    # -- jobs in ---------------------------------------------------------------------------------
 
     def push(
         self,
@@ -39,7 +40,7 @@ class EngineFace(Protocol):
         """Add several jobs to one queue, all or none; ids come back in order."""
         ...
 
-    # -- jobs out ------------------------------------------------------------------------------------
+    # -- jobs out --------------------------------------------------------------------------------
 
     def pull(
         self,
@@ -55,7 +56,7 @@ class EngineFace(Protocol):
         """Take up to ``count`` ready jobs, waiting for the first if asked."""
         ...
 
-    # -- outcomes ------------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------
 
     def ack(
         self, job_id: str, token: str | None, result: bytes | None, remove: bool, now: int
@@ -87,7 +88,7 @@ class EngineFace(Protocol):
         """Report that a run ended badly: another attempt later, or the dead letters."""
         ...
 
-    # -- leases --------------------------------------------------------------------------------------
+    # -- leases ----------------------------------------------------------------------------------
 
     def heartbeat(self, job_id: str, token: str | None, duration_ms: int | None, now: int) -> bool:
         """Say that the job is still being worked on; with the token, renew its lease."""
@@ -105,7 +106,7 @@ class EngineFace(Protocol):
         """Renew a lease; a missing token passes. False if there is no such lease."""
         ...
 
-    # -- changes of one job --------------------------------------------------------------------------
+    # -- changes of one job ----------------------------------------------------------------------
 
     def cancel(self, job_id: str, now: int) -> None:
         """Remove a job that nobody is running."""
@@ -155,10 +156,10 @@ class EngineFace(Protocol):
         """Drop the job's log but for the newest ``keep`` lines."""
         ...
 
-    # -- reads ---------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------
 
     def find(self, job_id: str) -> Job | None:
-        """Return the job of that id, or None; one that waits for its admission's commit is not seen."""
+        """Return the job of that id, or None."""
         ...
 
     def find_by_custom_id(self, custom_id: str) -> Job | None:
@@ -206,10 +207,10 @@ class EngineFace(Protocol):
         ...
 
     def stats(self, now: int) -> dict[str, Any]:
-        """Return the figures of ``Stats``: counts over all queues, totals since the start, uptime in ms."""
+        """Return counts over all queues, totals since the start, and uptime in ms."""
         ...
 
-    # -- queues --------------------------------------------------------------------------------------
+    # -- queues ----------------------------------------------------------------------------------
 
     def pause(self, queue_name: str, now: int) -> None:
         """Hand nothing out any more; what is running finishes."""
@@ -234,7 +235,7 @@ class EngineFace(Protocol):
     def clean(
         self, queue_name: str, grace_ms: float, state: str | None, limit: int | None, now: int
     ) -> list[str]:
-        """Remove jobs of a state that are older than ``grace_ms``; return their ids, oldest first."""
+        """Remove old jobs of a state; return their ids, oldest first."""
         ...
 
     def retry_completed(
@@ -251,7 +252,7 @@ class EngineFace(Protocol):
         ttl_ms: float | None,
         now: int,
     ) -> None:
-        """Let at most ``limit`` jobs go per ``duration_ms``, for ``ttl_ms`` from now or for good."""
+        """Let at most ``limit`` jobs go per ``duration_ms``, for ``ttl_ms`` or for good."""
         ...
 
     def clear_rate_limit(self, queue_name: str, now: int) -> None:
@@ -267,7 +268,7 @@ class EngineFace(Protocol):
         ...
 
     def queue_limits(self, queue_name: str, max_jobs: int | None, now: int) -> dict[str, Any]:
-        """Return ``{rateLimit, rateLimitTtl, concurrencyLimit, maxed}`` as wire.md 2.8 reads them."""
+        """Return ``{rateLimit, rateLimitTtl, concurrencyLimit, maxed}``."""
         ...
 
     def set_stall_config(self, queue_name: str, given: Mapping[str, Any], now: int) -> None:
@@ -298,7 +299,7 @@ class EngineFace(Protocol):
         """Free the key that the job holds; False if it holds none."""
         ...
 
-    # -- dead letters --------------------------------------------------------------------------------
+    # -- dead letters ----------------------------------------------------------------------------
 
     def list_dead(
         self, queue_name: str, filter: Mapping[str, Any] | None, count: int | None, now: int
@@ -307,7 +308,7 @@ class EngineFace(Protocol):
         ...
 
     def dlq_stats(self, queue_name: str, now: int) -> dict[str, Any]:
-        """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
+        """Return figures about the dead letters of a queue."""
         ...
 
     def retry_dlq(
@@ -329,7 +330,7 @@ class EngineFace(Protocol):
         """Remove one dead letter; False if it is not there."""
         ...
 
-    # -- workers -------------------------------------------------------------------------------------
+    # -- workers ---------------------------------------------------------------------------------
 
     def register_worker(
         self,

@@ -1,13 +1,14 @@
 """Ids and lock tokens: UUID version 7, strictly increasing within the process.
 
-The milliseconds and a 12-bit counter make the order, 62 random bits make the rest. Random digits are
-drawn in blocks, because one system call per id would cost more than the rest of an admission.
+The milliseconds and a 12-bit counter make the order, 62 random bits make the rest. Random digits
+are drawn in blocks, because one system call per id would cost more than the rest of an admission.
 """
 
 from collections.abc import Callable
 
 _COUNTER_TEXTS = tuple(f"{value:03x}" for value in range(4096))
 _BLOCK = 1024
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class Ids:
@@ -41,7 +42,7 @@ class Ids:
     def _refill(self) -> list[str]:
         digits = self._random_bytes(8 * _BLOCK).hex()
         self._tails = [
-            f"-{'89ab'[int(digits[at], 16) & 3]}{digits[at + 1 : at + 4]}-{digits[at + 4 : at + 16]}"
+            f"-{_VARIANT[digits[at]]}{digits[at + 1 : at + 4]}-{digits[at + 4 : at + 16]}"
             for at in range(0, len(digits), 16)
         ]
         return self._tails

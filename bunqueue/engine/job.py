@@ -1,9 +1,9 @@
 """The job record: hot fields in slots, shared options by reference, rare fields on demand.
 
-A million queued jobs are a million of these, so an ordinary waiting job is one object of fixed slots:
-its options are an interned object, what belongs to a run is a ``Delivery`` that exists only while a
-worker has it, and everything rare (keys, edges, history, texts) is an ``Extra`` made when first
-needed. ``NO_EXTRA`` stands in for it and is never written.
+A million queued jobs are a million of these, so an ordinary waiting job is one object of fixed
+slots: its options are an interned object, what belongs to a run is a ``Delivery`` that exists
+only while a worker has it, and everything rare (keys, edges, history, texts) is an ``Extra`` made
+when first needed. ``NO_EXTRA`` stands in for it and is never written.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -153,8 +153,8 @@ class Extra:
         is_custom_id: The id was chosen by the caller.
         unique_key, unique_until: Its dedup key and that key's expiry (epoch ms or None).
         parent_id, depends_on, children_ids, group_id: As pushed.
-        timeline: ``[state, timestamp, error or None, attempt or None]`` lists, or None while it can be
-            derived from the job's own moments.
+        timeline: ``[state, timestamp, error or None, attempt or None]`` lists, or None while it can
+            be derived from the job's own moments.
         last_error: Newest failure text; ``failedReason``.
         stacktrace: Lines of the newest failure that had any.
         history: Charged attempts: ``[attempt, started_at, failed_at, reason, error]`` lists.

@@ -1,7 +1,8 @@
 """Dedup keys: who owns a key, and what happens to a twin (engine.md 3.3).
 
-An owner keeps its key until it is final or removed: through retries, stalls and releases. Live keys are
-never trimmed. A key may have an end of its own; after that it is free although its owner lives.
+An owner keeps its key until it is final or removed: through retries, stalls and releases. Live
+keys are never trimmed. A key may have an end of its own; after that it is free although its owner
+lives.
 """
 
 from typing import TYPE_CHECKING
@@ -84,7 +85,7 @@ def release(job: "Job") -> None:
 
 
 def reclaim(job: "Job", now: int) -> bool:
-    """Register the job's key again when it comes back to life; False if another live job owns it."""
+    """Register the key of a job that comes back; False if another live job owns it."""
     key = job.extra.unique_key
     if key is None:
         return True

@@ -1,14 +1,15 @@
 """The run set of a queue: which job is next.
 
 Order (engine.md 2.1): higher priority first; among equals LIFO jobs before FIFO jobs; LIFO newest
-first, FIFO by ``run_at``; ties by admission number. One lane per priority. As long as FIFO jobs arrive
-in order, which is nearly always, a lane is a plain deque (0.05 us a job, where a heap takes 1.1 at a
-million); what comes out of order, comes back or was delayed goes through a heap beside it.
+first, FIFO by ``run_at``; ties by admission number. One lane per priority. As long as FIFO jobs
+arrive in order, which is nearly always, a lane is a plain deque (0.05 us a job, where a heap
+takes 1.1 at a million); what comes out of order, comes back or was delayed goes through a heap
+beside it.
 
-Jobs whose time has not come wait in one heap per queue and are moved over when somebody looks. A job
-that leaves out of turn (cancelled, re-prioritised) stays in its lane as a stale entry: a bare entry is
-good while the job is queued and was never moved (stamp 0), a heap entry while the stamps are equal.
-Stale entries are swept out when they outnumber the good ones.
+Jobs whose time has not come wait in one heap per queue and are moved over when somebody looks. A
+job that leaves out of turn (cancelled, re-prioritised) stays in its lane as a stale entry: a bare
+entry is good while the job is queued and was never moved (stamp 0), a heap entry while the stamps
+are equal. Stale entries are swept out when they outnumber the good ones.
 """
 
 import heapq

@@ -1,8 +1,9 @@
 """An answer that is not ready yet.
 
-The engine never waits. An operation that must wait for a job, for another job's end or for time to
-pass returns a ``Later``; the engine resolves it once, in whatever command or tick makes it possible,
-and the adapter that asked is called back then. Nobody blocks and no greenlet is needed for a wait.
+The engine never waits. An operation that must wait for a job, for another job's end or for time
+to pass returns a ``Later``; the engine resolves it once, in whatever command or tick makes it
+possible, and the adapter that asked is called back then. Nobody blocks and no greenlet is needed
+for a wait.
 """
 
 from collections.abc import Callable

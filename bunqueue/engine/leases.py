@@ -1,9 +1,9 @@
 """Leases: who may settle a job, and how long a silent worker keeps it.
 
-A pull with an owner makes a lease: a token and a span. Whoever shows the token may settle the job, over
-any connection; an expired lease that no sweep has met yet still counts. ``retired`` remembers the tokens
-of deliveries that the broker itself has ended (job timeouts), so that their late outcomes are a success
-without effect.
+A pull with an owner makes a lease: a token and a span. Whoever shows the token may settle the
+job, over any connection; an expired lease that no sweep has met yet still counts. ``retired``
+remembers the tokens of deliveries that the broker itself has ended (job timeouts), so that their
+late outcomes are a success without effect.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,7 @@
 """The limits of a queue: rate, concurrency, pause.
 
-Rate is a token bucket: capacity ``limit``, refilled continuously at ``limit / duration``, full at the
-start (engine.md 10). Concurrency counts the active jobs themselves, so a slot cannot leak.
+Rate is a token bucket: capacity ``limit``, refilled continuously at ``limit / duration``, full at
+the start (engine.md 10). Concurrency counts the active jobs themselves, so a slot cannot leak.
 """
 
 import math

@@ -2,8 +2,8 @@
 
 Take them in this order, one ``with`` inside the other; several of one rank only through
 ``in_order()``. No lock is re-entrant, and none is held across a handler, a webhook or a socket.
-Engine code can switch greenlets at one spot only, its ``with shard.lock``. Active jobs live in their
-queue's shard, so that PUSH, PULL and ACK take a single lock.
+Engine code can switch greenlets at one spot only, its ``with shard.lock``. Active jobs live in
+their queue's shard, so that PUSH, PULL and ACK take a single lock.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,8 @@
 """How a run ends: success, failure, and everything that counts as a failed attempt.
 
-``charge`` is the one place where an attempt is counted, whoever found that it ended badly: the worker
-(FAIL), the clock (job timeout), the sweeps (stall, lease expiry) or a restart. It decides between
-another attempt and the dead letters (engine.md 4.2).
+``charge`` is the one place where an attempt is counted, whoever found that it ended badly: the
+worker (FAIL), the clock (job timeout), the sweeps (stall, lease expiry) or a restart. It decides
+between another attempt and the dead letters (engine.md 4.2).
 """
 
 from collections.abc import Sequence

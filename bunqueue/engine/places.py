@@ -1,7 +1,7 @@
 """Taking a job out of the place where it is, and putting it into the place that it names.
 
-Counters, lists, the peer that holds it and its timers follow; what the move means is the business of
-the operation that makes it.
+Counters, lists, the peer that holds it and its timers follow; what the move means is the business
+of the operation that makes it.
 """
 
 from typing import TYPE_CHECKING

@@ -24,16 +24,16 @@ SHOULD_COMMIT: Final = 2  # it leaves after the commit, and also if that fails (
 class Storage(Protocol):
     """The mutation log and what was saved before.
 
-    The engine tells what changed, in order; the storage writes later, in batches. It writes the image
-    that a job has at that moment, so that several changes within one batch cost one row, and a job
-    that came and went within a batch costs none. A batch commits as a whole or not at all.
+    The engine tells what changed, in order; the storage writes later, in batches. It writes the
+    image that a job has at that moment, so that several changes within one batch cost one row, and
+    a job that came and went within a batch costs none. A batch commits as a whole or not at all.
 
     Attributes:
         is_persistent: Something survives the process. False turns every method but ``load`` and
             ``sync`` into nothing.
-        answer_waits: Set by ``sync`` and ``claimed``: the answer of the operation that runs now must
-            not leave before the commit of what was logged until now (``MUST_COMMIT`` or
-            ``SHOULD_COMMIT``). The adapter that ran the command reads it and sets it to ``NO_WAIT``.
+        answer_waits: Set by ``sync`` and ``claimed``: the answer of the operation that runs now
+            must not leave before the commit of what was logged until now (``MUST_COMMIT`` or
+            ``SHOULD_COMMIT``). The adapter that ran the command reads it and sets ``NO_WAIT``.
         is_refusing: The backlog is full; plain pushes must be refused.
     """
 
@@ -54,7 +54,7 @@ class Storage(Protocol):
         """Note that the job is gone from the file, with all that belongs to it."""
 
     def put(self, table: str, key: str, values: tuple[Any, ...]) -> None:
-        """Note a row of a small table, as ``storage/schema.py`` names them; replaces the old one."""
+        """Note a row of a small table (``storage/schema.py``); it replaces the old one."""
 
     def delete(self, table: str, key: str) -> None:
         """Note that a row of a small table is gone."""

@@ -195,7 +195,7 @@ def _was_acknowledged(job: Job) -> bool:
 
 
 def stats(engine: "Engine", now: int) -> dict[str, Any]:
-    """Return the figures of ``Stats``: counts over all queues, totals since the start, uptime in ms."""
+    """Return counts over all queues, totals since the start, and uptime in ms."""
     waiting = active = delayed = dead = completed = 0
     for queue in engine.queues.values():
         run_set = queue.run_set

@@ -1,8 +1,8 @@
 """Starting from what a file holds (engine.md 11.5).
 
-Jobs come back in order of admission. One that was active when the last process ended is charged as a
-stalled attempt (T15), once; where its worker was a scheduler's, it is dropped. Everything else goes
-back to its place, with its keys, timers and ids.
+Jobs come back in order of admission. One that was active when the last process ended is charged
+as a stalled attempt (T15), once; where its worker was a scheduler's, it is dropped. Everything
+else goes back to its place, with its keys, timers and ids.
 """
 
 import logging
@@ -95,7 +95,7 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
 
 
 def _interrupted(engine: "Engine", job: Job, now: int) -> None:
-    """Charge a job that was active when the process ended; the charge is saved with the next batch."""
+    """Charge a job that was active when the process ended; saved with the next batch."""
     put_in(engine, job, now)
     keys.reclaim(job, now)
     if drops_cron_job(engine, job):

@@ -1,7 +1,8 @@
 """Places and the moves between them: the only table of its kind.
 
-A place is where the engine keeps a job; the state that a reader is told is derived from it: a queued
-job is waiting, prioritized or delayed, depending on the clock and its priority (engine.md 1.1).
+A place is where the engine keeps a job; the state that a reader is told is derived from it: a
+queued job is waiting, prioritized or delayed, depending on the clock and its priority (engine.md
+1.1).
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,8 +1,9 @@
 """What time brings: timeouts of runs, expiry, silent workers, housekeeping.
 
-Exact deadlines (job timeout, TTL, end of a long poll) stand in the heap of ``timers``; periodic work
-is a row of ``TIMED``. ``tick`` does all that is due, a bounded amount of it, and says when to be called
-next. A sweep that throws is logged, counted and run again next time; it never stops the others.
+Exact deadlines (job timeout, TTL, end of a long poll) stand in the heap of ``timers``; periodic
+work is a row of ``TIMED``. ``tick`` does all that is due, a bounded amount of it, and says when
+to be called next. A sweep that throws is logged, counted and run again next time; it never stops
+the others.
 """
 
 import logging
@@ -77,7 +78,7 @@ def _run(engine: "Engine", row: Timed, now: int) -> None:
 
 
 def clock_jumped(engine: "Engine", delta_ms: int) -> None:
-    """Shift everything that counts in spans, after the wall clock jumped: no lease ends in a block."""
+    """Shift all spans after a jump of the wall clock: no lease ends in a block."""
     engine.timers.shift(delta_ms)
     for name in engine.timed_at:
         engine.timed_at[name] += delta_ms
@@ -222,7 +223,7 @@ def sweep_stalls(engine: "Engine", now: int, at_most: int) -> None:
 
 def _is_silent(queue: Queue, job: Job, delivery: Delivery, now: int) -> bool:
     own = job.options.stall_timeout
-    limit = queue.stall.stall_interval if not own else own
+    limit = own if own else queue.stall.stall_interval
     return (
         now - delivery.started_at >= queue.stall.grace_period
         and now - delivery.heartbeat_at > limit

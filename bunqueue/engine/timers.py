@@ -1,7 +1,7 @@
 """Deadlines that fire once: timeouts of runs, expiry of jobs, ends of long polls.
 
-A heap with lazy removal. What was cancelled stays until it is due or until more than half of the heap
-is cancelled, whichever is first, so the heap is proportional to what still waits.
+A heap with lazy removal. What was cancelled stays until it is due or until more than half of the
+heap is cancelled, whichever is first, so the heap is proportional to what still waits.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """Putting memory back when a commit fails.
 
 Outcomes and control changes act in memory first and answer after their commit. If that fails, the
-peer reads an error and the job must be as it was, lease included (engine.md 1.4 B): ``remember`` takes
-a picture of it beforehand, ``put_back`` restores it. The storage calls back newest first.
+peer reads an error and the job must be as it was, lease included (engine.md 1.4 B): ``remember``
+takes a picture of it beforehand, ``put_back`` restores it. The storage calls back newest first.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -42,7 +42,7 @@ class InvalidFrame(ValueError):
     """The bytes are not exactly one acceptable msgpack value."""
 
 
-def _extension(code: int, data: bytes) -> object:
+def _extension(code: int, _data: bytes) -> object:
     if code == 0:
         return UNDEFINED
     raise InvalidFrame(f"extension type {code}")
@@ -64,7 +64,7 @@ def decode(body: bytes) -> Any:
 
 
 def _decode_leniently(body: bytes) -> Any:
-    """Decode what the strict pass refused: odd map keys and ill-formed UTF-8 pass, the rest fails."""
+    """Decode what the strict pass refused: odd keys and ill-formed UTF-8 pass."""
     try:
         value = msgpack.unpackb(
             body, ext_hook=_extension, strict_map_key=False, unicode_errors="replace"

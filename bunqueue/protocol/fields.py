@@ -1,8 +1,9 @@
 """The vocabulary of request fields: what a command or an option accepts, and how it says no.
 
-A field is a value object; ``compile_check`` turns a table of them into one plain function at import,
-so that a request pays for the comparisons and nothing else. Null counts as "not given" everywhere
-but where a field says otherwise, since older clients send null for what they leave out.
+A field is a value object; ``compile_check`` turns a table of them into one plain function at
+import, so that a request pays for the comparisons and nothing else. Null counts as "not given"
+everywhere but where a field says otherwise, since older clients send null for what they leave
+out.
 """
 
 import math
@@ -170,7 +171,7 @@ class QueueName(Field):
 
     required: bool = True
 
-    def problem(self, name: str, value: Any) -> str | None:
+    def problem(self, name: str, value: Any) -> str | None:  # noqa: ARG002  # fixed texts
         if not isinstance(value, str) or not value:
             return "Queue name is required"
         if len(value) > QUEUE_NAME_CHARS_MAX:
@@ -191,7 +192,7 @@ class QueueName(Field):
 class JobName(Field):
     """The name of a job; absent is "default", null is refused."""
 
-    def problem(self, name: str, value: Any) -> str | None:
+    def problem(self, name: str, value: Any) -> str | None:  # noqa: ARG002  # a fixed text
         if isinstance(value, str) and 0 < len(value) <= JOB_NAME_CHARS_MAX:
             return None
         return f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"

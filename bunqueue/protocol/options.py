@@ -1,8 +1,8 @@
 """The job options, one row each; everything that knows an option reads it here.
 
 Options that real producers repeat from job to job live in one shared, interned ``JobOptions``;
-those that differ per job (``per_job`` rows: ids, keys, delay, edges) are read once at admission into
-the job itself.
+those that differ per job (``per_job`` rows: ids, keys, delay, edges) are read once at admission
+into the job itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,14 +12,12 @@ from typing import Any
 from bunqueue.protocol.fields import (
     GROUP_ID_CHARS_MAX,
     TAG_CHARS_MAX,
-    Anything,
     Check,
     Field,
     Flag,
     IdList,
     Map,
     Number,
-    OneOf,
     SafeInteger,
     Text,
     TextList,
@@ -123,44 +121,127 @@ class Option:
 _TRUTHY = Flag(truthy=True)
 
 OPTIONS: tuple[Option, ...] = (
-    Option("priority", "priority", 0, Number(min=-PRIORITY_MAX, max=PRIORITY_MAX, integer=True,
-           doc="Higher runs sooner."), per_job=True),
-    Option("delay", "delay", 0, Number(max=YEAR_MS, doc="Ms before the job may run."), per_job=True),
+    Option(
+        "priority",
+        "priority",
+        0,
+        Number(min=-PRIORITY_MAX, max=PRIORITY_MAX, integer=True, doc="Higher runs sooner."),
+        per_job=True,
+    ),
+    Option(
+        "delay", "delay", 0, Number(max=YEAR_MS, doc="Ms before the job may run."), per_job=True
+    ),
     Option("ttl", "ttl", None, Number(max=YEAR_MS, doc="Ms after which a queued job expires.")),
     Option("timeout", "timeout", None, Number(max=DAY_MS, doc="Ms one run may take; 0 is none.")),
-    Option("maxAttempts", "attempts", 3, Number(min=1, max=ATTEMPTS_MAX, integer=True,
-           doc="Runs in all, the first included.")),
-    Option("backoff", "backoff", None, Backoff(doc="Wait before the next run; a number is exponential.")),
-    Option("jobId", "job_id", None, CustomId(doc="The caller's own id; PUSHB calls it customId."),
-           per_job=True),
-    Option("customId", "custom_id", None, CustomId(doc="The caller's own id in PUSHB."), per_job=True),
-    Option("uniqueKey", "unique_key", None, Text(doc="Refuses a twin while one lives."), per_job=True),
-    Option("dedup", "deduplication", None, Map(
-        fields={"ttl": Number(max=YEAR_MS), "extend": Flag(), "replace": Flag()},
-        doc="What a twin does: {ttl, extend, replace}; needs uniqueKey.")),
-    Option("groupId", "group_id", None, GroupId(doc="Label that shares a turn and limits."),
-           per_job=True),
-    Option("groupMaxSize", "group_max_size", None, SafeInteger(doc="Refuse when the group holds more."),
-           per_job=True),
+    Option(
+        "maxAttempts",
+        "attempts",
+        3,
+        Number(min=1, max=ATTEMPTS_MAX, integer=True, doc="Runs in all, the first included."),
+    ),
+    Option(
+        "backoff",
+        "backoff",
+        None,
+        Backoff(doc="Wait before the next run; a number is exponential."),
+    ),
+    Option(
+        "jobId",
+        "job_id",
+        None,
+        CustomId(doc="The caller's own id; PUSHB calls it customId."),
+        per_job=True,
+    ),
+    Option(
+        "customId", "custom_id", None, CustomId(doc="The caller's own id in PUSHB."), per_job=True
+    ),
+    Option(
+        "uniqueKey", "unique_key", None, Text(doc="Refuses a twin while one lives."), per_job=True
+    ),
+    Option(
+        "dedup",
+        "deduplication",
+        None,
+        Map(
+            fields={"ttl": Number(max=YEAR_MS), "extend": Flag(), "replace": Flag()},
+            doc="What a twin does: {ttl, extend, replace}; needs uniqueKey.",
+        ),
+    ),
+    Option(
+        "groupId",
+        "group_id",
+        None,
+        GroupId(doc="Label that shares a turn and limits."),
+        per_job=True,
+    ),
+    Option(
+        "groupMaxSize",
+        "group_max_size",
+        None,
+        SafeInteger(doc="Refuse when the group holds more."),
+        per_job=True,
+    ),
     Option("lifo", "lifo", False, Flag(doc="Among equal priorities: first, newest first.")),
-    Option("removeOnComplete", "remove_on_complete", False, Flag(truthy=True,
-           doc="Forget the job once it is done.")),
-    Option("removeOnFail", "remove_on_fail", False, Flag(truthy=True,
-           doc="Forget the job once it has failed for good.")),
+    Option(
+        "removeOnComplete",
+        "remove_on_complete",
+        False,
+        Flag(truthy=True, doc="Forget the job once it is done."),
+    ),
+    Option(
+        "removeOnFail",
+        "remove_on_fail",
+        False,
+        Flag(truthy=True, doc="Forget the job once it has failed for good."),
+    ),
     Option("durable", "durable", False, Flag(doc="On disk before the reply.")),
-    Option("stallTimeout", "stall_timeout", None, Number(max=DAY_MS, between=True,
-           doc="Ms without a heartbeat until the job counts as stalled.")),
-    Option("stackTraceLimit", "stack_trace_limit", 10, Number(max=10_000, integer=True, between=True,
-           doc="Lines of a failure's stack that are kept.")),
-    Option("keepLogs", "keep_logs", None, Number(max=1_000_000, integer=True, between=True,
-           doc=f"Log lines that are kept, at most {KEEP_LOGS_MAX}.")),
-    Option("sizeLimit", "size_limit", None, Number(max=DATA_CHARS_MAX, integer=True, between=True,
-           doc="Refuse data whose JSON form is longer, in characters.")),
-    Option("timestamp", "timestamp", None, Number(doc="Epoch ms that becomes createdAt."), per_job=True),
+    Option(
+        "stallTimeout",
+        "stall_timeout",
+        None,
+        Number(
+            max=DAY_MS, between=True, doc="Ms without a heartbeat until the job counts as stalled."
+        ),
+    ),
+    Option(
+        "stackTraceLimit",
+        "stack_trace_limit",
+        10,
+        Number(
+            max=10_000, integer=True, between=True, doc="Lines of a failure's stack that are kept."
+        ),
+    ),
+    Option(
+        "keepLogs",
+        "keep_logs",
+        None,
+        Number(
+            max=1_000_000,
+            integer=True,
+            between=True,
+            doc=f"Log lines that are kept, at most {KEEP_LOGS_MAX}.",
+        ),
+    ),
+    Option(
+        "sizeLimit",
+        "size_limit",
+        None,
+        Number(
+            max=DATA_CHARS_MAX,
+            integer=True,
+            between=True,
+            doc="Refuse data whose JSON form is longer, in characters.",
+        ),
+    ),
+    Option(
+        "timestamp", "timestamp", None, Number(doc="Epoch ms that becomes createdAt."), per_job=True
+    ),
     Option("tags", "tags", (), TextList(chars_max=TAG_CHARS_MAX, doc="Labels.")),
     Option("debounceId", "debounce_id", None, Text(doc="Stored only.")),
     Option("debounceTtl", "debounce_ttl", None, Number(max=YEAR_MS, doc="Stored only.")),
-    Option("dependsOn", "depends_on", (), IdList(doc="Ids that must complete first."), per_job=True),
+    Option(
+        "dependsOn", "depends_on", (), IdList(doc="Ids that must complete first."), per_job=True
+    ),
     Option("parentId", "parent_id", None, Text(doc="Id of the parent."), per_job=True),
     Option("childrenIds", "children_ids", (), IdList(doc="Ids of the children."), per_job=True),
     Option("failParentOnFailure", "fail_parent_on_failure", False, _TRUTHY),
@@ -168,7 +249,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("continueParentOnFailure", "continue_parent_on_failure", False, _TRUTHY),
     Option("ignoreDependencyOnFailure", "ignore_dependency_on_failure", False, _TRUTHY),
     Option("repeat", "repeat", None, Map(doc="Make the next one on completion.")),
-)  # fmt: skip
+)
 
 BY_WIRE: Mapping[str, Option] = {option.wire: option for option in OPTIONS}
 WIRE_NAMES = frozenset(BY_WIRE)
