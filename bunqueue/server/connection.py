@@ -28,8 +28,10 @@ from bunqueue.protocol.frames import (
     unpack_length,
 )
 from bunqueue.protocol.replies import (
+    HEADER_WITH_ONE_MORE,
     INTERNAL_ERROR,
     INVALID_FORMAT,
+    REQ_ID_KEY,
     Reply,
     encode_reply,
     error_reply,
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 
 COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
 KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
+
+SHORT_BYTES_MAX: Final = 1_048_576  # a packed reply below this needs no look at its length
+REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
 _INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
@@ -182,6 +187,7 @@ class Connection:
         """Run every complete command in ``data``, in order; keep the rest."""
         storage = self._storage
         out = self._out
+        one_more = HEADER_WITH_ONE_MORE
         held: _Held | None = None
         begin, size = 0, len(data)
         self._is_handling = True
@@ -230,8 +236,20 @@ class Connection:
                     held = _Held(self)
                 held.add(reply, req_id, storage.answer_waits)
                 storage.answer_waits = NO_WAIT
-                continue
-            self._put(reply, req_id)
+            elif reply.__class__ is bytes and len(reply) < SHORT_BYTES_MAX:
+                # `encode_reply` spelled out: 0.4 us here, 1.4 us through its calls.
+                if req_id is None:
+                    out += (pack_length(len(reply)), reply)
+                else:
+                    out += (
+                        pack_length(len(reply) + REQ_ID_KEY_BYTES + len(req_id)),
+                        one_more[reply[0]],
+                        reply[1:],
+                        REQ_ID_KEY,
+                        req_id,
+                    )
+            else:
+                self._put(reply, req_id)
         self._is_handling = False
         if held is not None:
             self._holding += 1
