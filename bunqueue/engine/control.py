@@ -42,6 +42,8 @@ def store(engine: "Engine", queue: Queue) -> None:
             gate.concurrency,
             None if queue.stall == StallConfig() else json.dumps(config_to_wire(queue.stall)),
             None if queue.dlq == DlqConfig() else json.dumps(config_to_wire(queue.dlq)),
+            queue.completed_total,
+            queue.failed_total,
         ),
     )
 
