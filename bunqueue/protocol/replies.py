@@ -9,7 +9,7 @@ from typing import Any, Final
 from bunqueue.protocol.codec import pack, pack_for
 
 REQ_ID_KEY: Final = b"\xa5reqId"
-_HEADER_WITH_ONE_MORE: Final = tuple(bytes((min(byte + 1, 0x8F),)) for byte in range(256))
+HEADER_WITH_ONE_MORE: Final = tuple(bytes((min(byte + 1, 0x8F),)) for byte in range(256))
 
 OK: Final = b"\x81\xa2ok\xc3"
 ALREADY_FINALIZED: Final = pack(
@@ -40,7 +40,7 @@ def encode_reply(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:
         return body
     if body[0] & 0xF0 != 0x80 or body[0] == 0x8F:
         return _wide(body, req_id)
-    return b"".join((_HEADER_WITH_ONE_MORE[body[0]], body[1:], REQ_ID_KEY, req_id))
+    return b"".join((HEADER_WITH_ONE_MORE[body[0]], body[1:], REQ_ID_KEY, req_id))
 
 
 def _wide(reply: bytes, req_id: bytes) -> bytes:
