@@ -81,13 +81,13 @@ class Tally:
 
     def ran(self, job: "Job[Any]") -> None:
         with self._lock:
-            self.runs[job.name] += 1
+            self.runs[str(job.name)] += 1
             self.early += time.time() * 1000 < job.data["due_at"]
 
     def settle(self, outcomes: Counter[str], job: "Job[Any]") -> None:
         """Count a job whose life has ended; the last one ends the wait for all."""
         with self._lock:
-            outcomes[job.name] += 1
+            outcomes[str(job.name)] += 1
             if self.settled == JOBS:
                 self.is_settled.set()
 

@@ -1,6 +1,7 @@
 import importlib.util
 
 import pytest
+
 from tests.support.readme import ROOT
 
 
