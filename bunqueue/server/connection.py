@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, Later
+from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Later
 from bunqueue.commands import dispatch
 from bunqueue.protocol.codec import InvalidFrame, decode, pack
 from bunqueue.protocol.frames import (
@@ -118,7 +118,7 @@ class Connection:
         self.held: dict[Any, Any] = {}
         self.parked: set[Later] = set()
         self.is_open = True
-        self.engine = broker.engine
+        self.engine: EngineFace = broker.engine
         self.is_authenticated = not broker.tokens
         self.int64 = False
         self.now = broker.clock.now
@@ -355,7 +355,7 @@ class Connection:
         for later in list(self.parked):
             later.cancel()
         self.parked.clear()
-        self.engine.peer_closed(self, self.now())
+        self._broker.engine.peer_closed(self, self.now())
 
 
 class _Held:
