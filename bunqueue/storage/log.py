@@ -58,6 +58,11 @@ _UPSERT_PLAIN: Final = schema.upsert(schema.JOBS, PLAIN_COLUMNS)
 _UPSERT_FULL: Final = schema.upsert(schema.JOBS)
 _UPSERT_PLAIN_STATE: Final = schema.upsert(schema.STATE, PLAIN_STATE_COLUMNS)
 _UPSERT_FULL_STATE: Final = schema.upsert(schema.STATE)
+_WIDTH_PLAIN: Final = len(PLAIN_COLUMNS)
+_WIDTH_FULL: Final = len(schema.JOBS.columns)
+_WIDTH_PLAIN_STATE: Final = len(PLAIN_STATE_COLUMNS)
+_WIDTH_FULL_STATE: Final = len(schema.STATE.columns)
+_WIDTH_SMALL: Final = {table.name: len(table.columns) for table in schema.SMALL_TABLES}
 _UPSERT_SMALL: Final = {table.name: schema.upsert(table) for table in schema.SMALL_TABLES}
 _DELETE_SMALL: Final = {
     table.name: f"DELETE FROM {table.name} WHERE {table.names[0]} = ?"
@@ -396,14 +401,14 @@ class MutationLog:
             job.dirty = 0
         upserts: writer.Rows = []
         deletes: writer.Rows = []
-        for head, rows in (
-            (_UPSERT_PLAIN, made.plain),
-            (_UPSERT_FULL, made.full),
-            (_UPSERT_PLAIN_STATE, made.plain_states),
-            (_UPSERT_FULL_STATE, made.full_states),
+        for head, width, values in (
+            (_UPSERT_PLAIN, _WIDTH_PLAIN, made.plain),
+            (_UPSERT_FULL, _WIDTH_FULL, made.full),
+            (_UPSERT_PLAIN_STATE, _WIDTH_PLAIN_STATE, made.plain_states),
+            (_UPSERT_FULL_STATE, _WIDTH_FULL_STATE, made.full_states),
         ):
-            if rows:
-                upserts.append((head, rows))
+            if values:
+                upserts.append((head, width, values))
         if in_flight.puts:
             self._add_small(in_flight.puts, upserts, deletes)
         if not upserts and not deletes and not made.removed:
@@ -429,31 +434,29 @@ class MutationLog:
         upserts: writer.Rows,
         deletes: writer.Rows,
     ) -> None:
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        gone: dict[str, list[tuple[Any, ...]]] = {}
+        rows: dict[str, list[Any]] = {}
+        gone: dict[str, list[Any]] = {}
         for (table, key), values in puts.items():
             if values is None:
-                gone.setdefault(table, []).append((key,))
+                gone.setdefault(table, []).append(key)
             else:
-                rows.setdefault(table, []).append((key, *values))
-        upserts += ((_UPSERT_SMALL[table], found) for table, found in rows.items())
-        deletes += ((_DELETE_SMALL[table], found) for table, found in gone.items())
+                rows.setdefault(table, []).extend((key, *values))
+        upserts += ((_UPSERT_SMALL[table], _WIDTH_SMALL[table], rows[table]) for table in rows)
+        deletes += ((_DELETE_SMALL[table], 1, gone[table]) for table in gone)
 
-    def _add_meta(
-        self, plain: list[tuple[Any, ...]], full: list[tuple[Any, ...]], upserts: writer.Rows
-    ) -> None:
+    def _add_meta(self, plain: list[Any], full: list[Any], upserts: writer.Rows) -> None:
         """Mark the file as in use, and reserve admission numbers ahead of those it holds."""
-        meta: list[tuple[str, int]] = []
+        meta: list[Any] = []
         if not self._is_marked_unclean:
             self._is_marked_unclean = True
-            meta.append((schema.META_CLEAN, 0))
-        highest = max((rows[-1][0] for rows in (plain, full) if rows), default=0)
+            meta += (schema.META_CLEAN, 0)
+        highest = max(plain[-_WIDTH_PLAIN] if plain else 0, full[-_WIDTH_FULL] if full else 0)
         self._seq_highest = max(self._seq_highest, highest)
         if highest > self._seq_reserved:
             self._seq_reserved = highest + SEQ_BLOCK
-            meta.append((schema.META_SEQ, self._seq_reserved))
+            meta += (schema.META_SEQ, self._seq_reserved)
         if meta:
-            upserts.append((_UPSERT_SMALL[schema.META.name], list(meta)))
+            upserts.append((_UPSERT_SMALL[schema.META.name], len(schema.META.columns), meta))
 
     # -- what became of it -------------------------------------------------------------------------
 

@@ -31,8 +31,6 @@ PAGE_BYTES: Final = 8192  # 7 to 19 % less CPU than 4096, performance.md 6.1
 CACHE_KIB: Final = 8192  # batches append: more buys nothing
 WAL_BYTES_KEPT: Final = 64 << 20  # what a log file may keep once it has been emptied
 BUSY_MS: Final = 5000  # a shell or a backup may be reading
-# Rows per statement; a process has its interpreter to itself and gains nothing from it.
-ROWS_PER_STATEMENT: Final = {"process": 1, "thread": 512}
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 
@@ -92,11 +90,10 @@ class SqliteStorage(MutationLog):
         lock = FileLock.take(path, lock_wait_ms)
         try:
             reader = _open_checked(path)
-            setup = _SETUP | {"rows_per_statement": ROWS_PER_STATEMENT[writer]}
             by: Writer = (
-                WriterProcess(path, loop, setup, lock.fd)
+                WriterProcess(path, loop, _SETUP, lock.fd)
                 if writer == "process"
-                else WriterThread(path, loop, setup)
+                else WriterThread(path, loop, _SETUP)
             )
             return cls(path, loop, by, lock, reader)
         except BaseException:

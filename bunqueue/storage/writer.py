@@ -20,15 +20,16 @@ import os
 import select
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import apsw
 
-# What is asked and what is answered; both must stay of marshal's types.
-Row = Sequence[Any]
-Rows = list[tuple[str, list[Any]]]  # (statement, its rows), in order
-# (number, is_durable, upserts: statements up to VALUES, deletes, removed seqs)
+# What is asked and what is answered; both must stay of marshal's types. Rows lie flat, one behind the
+# other: (statement up to VALUES or with its own placeholders, columns, values of all rows).
+Rows = list[tuple[str, int, list[Any]]]
+# (number, is_durable, upserts, deletes, removed seqs)
 Batch = tuple[int, bool, Rows, Rows, list[int]]
 # (number, kind of the error or None, its text, [(first column, text) of rows left out])
 Outcome = tuple[int, str | None, str, list[tuple[Any, str]]]
@@ -45,6 +46,8 @@ WAL_PAGES_MAX: Final = (
 )
 WAL_PAGES_STEP: Final = 2048  # next try, if a reader kept the log from being emptied
 IDLE_MS: Final = 200
+# Rows bound at once, 0.4 us a row less than one by one; and see above for a thread.
+ROWS_PER_STATEMENT: Final = (512, 64, 8, 1)
 
 # Rows that no repetition will make acceptable.
 BAD_ROW: Final = (
@@ -65,15 +68,14 @@ class Database:
 
         Args:
             path: The file.
-            setup: ``{"pragmas": {str: str | int}, "remove": [str],
-                "busy_ms": int, "rows_per_statement": int}``; ``remove`` takes a range of seqs.
+            setup: ``{"pragmas": {str: str | int}, "remove": [statements that take a range of seqs],
+                "busy_ms": int}``.
 
         Raises:
             apsw.Error: It cannot be opened.
         """
         self._path = path
         self._remove: list[str] = setup["remove"]
-        self._chunk: int = setup["rows_per_statement"]
         self._statements: dict[tuple[str, int, int], str] = {}
         self._is_full_sync = False
         self._wal_pages = 0
@@ -101,47 +103,46 @@ class Database:
             except BAD_ROW:
                 self._roll_back()
                 dropped: list[tuple[Any, str]] = []
-                self._transact(
-                    batch, lambda head, rows: self._write_row_by_row(head, rows, dropped)
-                )
+                self._transact(batch, partial(self._write_row_by_row, dropped=dropped))
                 return number, None, "", dropped
         except (apsw.Error, MemoryError) as error:
             self._roll_back()
             return number, self._kind(error), f"{type(error).__name__}: {error}", []
         return number, None, "", []
 
-    def _transact(self, batch: Batch, write: Callable[[str, list[Any]], None]) -> None:
+    def _transact(self, batch: Batch, write: Callable[[str, int, list[Any]], None]) -> None:
         _, _, upserts, deletes, removed = batch
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
-        for head, rows in upserts:
-            write(head, rows)
-        for statement, rows in deletes:
-            connection.executemany(statement, rows)
+        # Removals first: what they free is used by what comes.
         if removed:
             runs = _runs(removed)
             for statement in self._remove:
                 connection.executemany(statement, runs)
+        for statement, width, values in deletes:
+            connection.executemany(statement, _split(values, width))
+        for head, width, values in upserts:
+            write(head, width, values)
         connection.execute("COMMIT")
 
-    def _write_rows(self, head: str, rows: list[Any]) -> None:
-        width = len(rows[0])
-        chunk = self._chunk
-        start, count = 0, len(rows)
-        while chunk > 1:
-            while count - start >= chunk:
-                values = [value for row in rows[start : start + chunk] for value in row]
-                self._connection.execute(self._statement(head, width, chunk), values)
-                start += chunk
-            chunk >>= 3
-        if start < count:
-            rest = rows[start:] if start else rows
-            self._connection.executemany(self._statement(head, width, 1), rest)
+    def _write_rows(self, head: str, width: int, values: list[Any]) -> None:
+        start, end = 0, len(values)
+        for rows in ROWS_PER_STATEMENT:
+            size = rows * width
+            if end - start < size:
+                continue
+            statement = self._statement(head, width, rows)
+            while end - start >= size:
+                self._connection.execute(statement, values[start : start + size])
+                start += size
 
-    def _write_row_by_row(self, head: str, rows: list[Any], dropped: list[tuple[Any, str]]) -> None:
-        for row in rows:
+    def _write_row_by_row(
+        self, head: str, width: int, values: list[Any], dropped: list[tuple[Any, str]]
+    ) -> None:
+        statement = self._statement(head, width, 1)
+        for row in _split(values, width):
             try:
-                self._connection.execute(self._statement(head, len(row), 1), row)
+                self._connection.execute(statement, row)
             except BAD_ROW as error:
                 dropped.append((row[0], f"{type(error).__name__}: {error}"))
 
@@ -188,6 +189,11 @@ class Database:
         self._connection.close()
 
 
+def _split(values: list[Any], width: int) -> list[list[Any]]:
+    """Return flat values as rows."""
+    return [values[start : start + width] for start in range(0, len(values), width)]
+
+
 def _runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     """Return the numbers as closed ranges: 0.55 us a row instead of 1.3."""
     runs: list[tuple[int, int]] = []
@@ -204,7 +210,7 @@ def _runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def frame(value: object) -> bytes:
+def frame(value: Any) -> bytes:
     """Return ``value`` as it goes through the socket."""
     packed = marshal.dumps(value)
     return LENGTH.pack(len(packed)) + packed
@@ -241,7 +247,11 @@ def main(fd: int, path: str) -> None:
         if database is not None and not poll.poll(IDLE_MS):
             database.checkpoint_if_due(is_idle=True)
             poll.poll()
-        chunk = os.read(fd, READ_BYTES)
+        try:
+            chunk = os.read(fd, READ_BYTES)
+        except ConnectionResetError:
+            # Told once, when the broker went without having read every answer; its batches still come.
+            continue
         if not chunk:
             break
         for value in frames.feed(chunk):
