@@ -1,3 +1,139 @@
-"""A job queue in one process and one file: nothing lost, and you can see it."""
+"""A job queue in one process and one file: nothing lost, and you can see it.
+
+Importing this package opens nothing, starts nothing and patches nothing; each name below is loaded
+from its module when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bunqueue.client.cancel import CancellationManager, CancelSignal
+    from bunqueue.client.connection import Connection, close_all_connections
+    from bunqueue.client.dlq import DlqEntry, DlqStats
+    from bunqueue.client.embedded import shutdown_manager
+    from bunqueue.client.emitter import EventEmitter
+    from bunqueue.client.job import Job
+    from bunqueue.client.queue import Queue
+    from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
+    from bunqueue.client.values import QueueName
+    from bunqueue.client.worker import Worker
+    from bunqueue.client.worker_group import WorkerGroup
+    from bunqueue.errors import (
+        AuthError,
+        BunqueueError,
+        CommandError,
+        CommandTimeoutError,
+        ConnectionClosedError,
+        DataPathConflictError,
+        DelayedError,
+        EmbeddedError,
+        JobCancelledError,
+        JobFailedError,
+        JobTimeoutError,
+        LockLostError,
+        RateLimitedError,
+        RateLimitError,
+        SerializationError,
+        UnrecoverableError,
+        WaitingChildrenError,
+    )
+
+_ERRORS = (
+    "AuthError",
+    "BunqueueError",
+    "CommandError",
+    "CommandTimeoutError",
+    "ConnectionClosedError",
+    "DataPathConflictError",
+    "DelayedError",
+    "EmbeddedError",
+    "JobCancelledError",
+    "JobFailedError",
+    "JobTimeoutError",
+    "LockLostError",
+    "RateLimitedError",
+    "RateLimitError",
+    "SerializationError",
+    "UnrecoverableError",
+    "WaitingChildrenError",
+)
+
+_HOMES = {
+    **dict.fromkeys(_ERRORS, "bunqueue.errors"),
+    "CancelSignal": "bunqueue.client.cancel",
+    "CancellationManager": "bunqueue.client.cancel",
+    "Connection": "bunqueue.client.connection",
+    "close_all_connections": "bunqueue.client.connection",
+    "DlqEntry": "bunqueue.client.dlq",
+    "DlqStats": "bunqueue.client.dlq",
+    "EventEmitter": "bunqueue.client.emitter",
+    "Job": "bunqueue.client.job",
+    "JobPro": "bunqueue.client.job",
+    "Queue": "bunqueue.client.queue",
+    "QueueName": "bunqueue.client.values",
+    "QueuePro": "bunqueue.client.queue",
+    "TelemetryEvent": "bunqueue.client.telemetry",
+    "TelemetryHandler": "bunqueue.client.telemetry",
+    "Worker": "bunqueue.client.worker",
+    "WorkerGroup": "bunqueue.client.worker_group",
+    "WorkerPro": "bunqueue.client.worker",
+    "shutdown_manager": "bunqueue.client.embedded",
+}
+_ALIASES = {"JobPro": "Job", "QueuePro": "Queue", "WorkerPro": "Worker"}
+
+__all__ = [
+    "AuthError",
+    "BunqueueError",
+    "CancelSignal",
+    "CancellationManager",
+    "CommandError",
+    "CommandTimeoutError",
+    "Connection",
+    "ConnectionClosedError",
+    "DataPathConflictError",
+    "DelayedError",
+    "DlqEntry",
+    "DlqStats",
+    "EmbeddedError",
+    "EventEmitter",
+    "Job",
+    "JobCancelledError",
+    "JobFailedError",
+    "JobPro",
+    "JobTimeoutError",
+    "LockLostError",
+    "Queue",
+    "QueueName",
+    "QueuePro",
+    "RateLimitError",
+    "RateLimitedError",
+    "SerializationError",
+    "TelemetryEvent",
+    "TelemetryHandler",
+    "UnrecoverableError",
+    "WaitingChildrenError",
+    "Worker",
+    "WorkerGroup",
+    "WorkerPro",
+    "__version__",
+    "close_all_connections",
+    "shutdown_manager",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), _ALIASES.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -28,10 +28,17 @@ class CancelSignal:
 
     def abort(self, reason: str | None = None) -> None:
         """Call the work off; the first reason stays."""
-        if self._latch.is_set():
-            return
-        self.reason = reason
-        self._latch.set()
+        self.flip(reason)
+        self.call_back()
+
+    def flip(self, reason: str | None = None) -> None:
+        """Call the work off, but leave the callbacks to a later ``call_back`` elsewhere."""
+        if not self._latch.is_set():
+            self.reason = reason
+            self._latch.set()
+
+    def call_back(self) -> None:
+        """Run the callbacks, once each."""
         while self._callbacks:
             self._callbacks.pop()()
 

@@ -110,8 +110,9 @@ class Connection:
         self._pool: Any = None  # the only pool of a plain process
         self._commands = 0
         self._errors = 0
+        self._engine = _embedded().engine_on(data_path) if embedded else None
         if embedded:
-            _embedded().open_engine(data_path)
+            self._generation = 1
         _all.add(self)
         forks.watch(self)
 
@@ -198,17 +199,32 @@ class Connection:
                 self._pool = pool
         return pool
 
-    def new_pool(self, world: worlds.World, size: int | None = None) -> Any:
-        """Return a pool of its own to the same broker, for code in ``world``."""
+    def new_pool(
+        self, world: worlds.World, size: int | None = None, is_private: bool = False
+    ) -> Any:
+        """Return links of their own to the same broker, for code in ``world``.
+
+        Args:
+            world: Where they are used.
+            size: How many links; None for ``pool_size``.
+            is_private: They count neither as generations nor in telemetry.
+        """
         if self.embedded:
-            return _embedded().EmbeddedPool(self.data_path, self.endpoint, self._next_generation)
+            return _embedded().EmbeddedPool(self._engine, self.endpoint, world)
         return LinkPool(
             self.endpoint,
             world,
             size=size or self.pool_size,
-            telemetry=self._telemetry,
-            next_generation=self._next_generation,
+            telemetry=None if is_private else self._telemetry,
+            next_generation=None if is_private else self._next_generation,
         )
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What two connections to the same broker, with the same rights, have in common."""
+        if self.embedded:
+            return (self._engine,)
+        return (self.host, self.port, self.token, repr(self.tls))
 
     def _next_generation(self) -> int:
         self._generation += 1
@@ -243,13 +259,17 @@ class Connection:
             raise ConnectionClosedError("connection closed by client")
         self._pool_here().pick()
 
+    def probe(self, timeout_s: float) -> None:
+        """Ping the links of the calling thread's world and end those that are silent. Waits."""
+        self._pool_here().probe(timeout_s)
+
     def sever(self) -> None:
         """Cut every link at the socket; their users find out. Callable from any native thread."""
         for pool in list(self._pools.values()):
             pool.sever()
 
     def close(self) -> None:
-        """End every link; whoever waits gets ``ConnectionClosedError``. A second call does nothing."""
+        """End every link; whoever waits gets ``ConnectionClosedError``. Idempotent."""
         self._closed = True
         for pool in list(self._pools.values()):
             pool.close()

@@ -2,7 +2,7 @@
 
 Order on a new link: TCP, TLS, Auth, Hello; only then do callers see it. Nothing may precede Auth,
 since a server with tokens refuses even Hello. Callers that find no link share one attempt, and
-after a failed one nobody dials for a while, so that a broker that is down costs its callers nothing.
+after a failed one nobody dials for a while, so that a broker that is down costs callers nothing.
 """
 
 from __future__ import annotations
@@ -217,6 +217,16 @@ class LinkPool:
                 port=self.endpoint.port,
                 generation=link.generation,
             )
+
+    def probe(self, timeout_s: float) -> None:
+        """Ping every link and end those that do not answer in time. Waits."""
+        for link in self.links:
+            try:
+                self.call_on(link, {"cmd": "Ping"}, now() + timeout_s)
+            except CommandTimeoutError:
+                link.end("connection lost")
+            except ConnectionClosedError:
+                continue  # ended meanwhile
 
     def sever(self) -> None:
         """Cut every link at the socket; their users find out. Callable from any native thread."""

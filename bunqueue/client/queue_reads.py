@@ -202,7 +202,9 @@ class QueueReads:
 
     # -- logs -----------------------------------------------------------------------------------
 
-    def get_job_logs(self, job_id: str, start: int | None = None, end: int | None = None) -> JobLogs:
+    def get_job_logs(
+        self, job_id: str, start: int | None = None, end: int | None = None
+    ) -> JobLogs:
         """Return log lines ``start`` to ``end``, both included. Waits."""
         try:
             found = self._call("GetLogs", id=job_id, start=start, end=end).get("data") or {}

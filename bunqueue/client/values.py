@@ -8,7 +8,7 @@ values, so only a packed command that holds one of them is looked at in full.
 
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]  # ships no stubs
+import msgpack
 
 from bunqueue.errors import SerializationError
 from bunqueue.protocol.frames import FRAME_BYTES_MAX, pack_length
@@ -62,7 +62,13 @@ def queue_key(name: str) -> str:
 
 
 def encode(command: dict[str, Any], *, int64: bool = False, policy: str = "auto") -> bytes:
-    """Encode a command as one frame.
+    """Encode a command as one frame; see ``encode_body``."""
+    body = encode_body(command, int64=int64, policy=policy)
+    return bytes(pack_length(len(body))) + body
+
+
+def encode_body(command: dict[str, Any], *, int64: bool = False, policy: str = "auto") -> bytes:
+    """Encode a command.
 
     Args:
         command: The whole request, ``reqId`` included.
@@ -92,7 +98,7 @@ def encode(command: dict[str, Any], *, int64: bool = False, policy: str = "auto"
         ) from error
     if len(body) > FRAME_BYTES_MAX:
         raise SerializationError(f"frame size {len(body)} exceeds maximum {FRAME_BYTES_MAX}")
-    return bytes(pack_length(len(body))) + body
+    return body
 
 
 def _check_keys(value: Any, depth: int) -> None:
@@ -122,11 +128,25 @@ def _narrowed(value: Any, policy: str, int64: bool) -> Any:
     return value
 
 
+def js_safe(value: Any) -> Any:
+    """Return ``value`` as any JavaScript peer can take it: wide integers as floats.
+
+    Raises:
+        SerializationError: A map key is no string, or a container holds itself.
+    """
+    if isinstance(value, (dict, list, tuple)):
+        _check_keys(value, 0)
+    return _narrowed(value, "auto", False)
+
+
 def _integer(value: int, policy: str, int64: bool) -> object:
     if INT32_MIN <= value <= INT32_MAX or (int64 and INT64_MIN <= value <= UINT64_MAX):
         return value
     if -EXACT_MAX <= value <= EXACT_MAX or policy in ("auto", "float"):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise SerializationError("integer exceeds the range of a float64") from error
     if policy == "string":
         return str(value)
     if policy == "tag":

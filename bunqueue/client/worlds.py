@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 now = time.monotonic
 
@@ -37,7 +37,7 @@ class Lock(Protocol):
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...
     def __enter__(self) -> bool: ...
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
 
 
 class Gate(Protocol):
@@ -117,7 +117,7 @@ class LockGate:
 class HubGate:
     """A gate for a greenlet, opened from any native thread through its hub's async watcher."""
 
-    __slots__ = ("_event", "_is_open", "_watcher")
+    __slots__ = ("_event", "_home", "_is_open", "_watcher")
 
     def __init__(self) -> None:
         import gevent
@@ -125,13 +125,17 @@ class HubGate:
 
         self._event: Any = Event()
         self._is_open = False
+        self._home = _thread_ident()
         self._watcher: Any = gevent.get_hub().loop.async_()
         self._watcher.start(self._event.set)
 
     def open(self) -> None:
         """Let the waiter through."""
         self._is_open = True
-        self._watcher.send_ignoring_arg(None)
+        if _thread_ident() == self._home:
+            self._event.set()
+        else:
+            self._watcher.send_ignoring_arg(None)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for an opening; False when the time is over first."""
@@ -229,9 +233,9 @@ def is_main_thread() -> bool:
     """Tell whether the caller runs in the process's main native thread, as any of its greenlets."""
     if standard().is_native:
         return threading.current_thread() is threading.main_thread()
-    from gevent.hub import MAIN_THREAD_IDENT  # type: ignore[attr-defined]  # not in its stubs
+    from gevent.hub import MAIN_THREAD_IDENT
 
-    return bool(_original("_thread", "get_ident")() == MAIN_THREAD_IDENT)
+    return bool(_thread_ident() == MAIN_THREAD_IDENT)
 
 
 _standard: World | None = None
@@ -243,6 +247,11 @@ def _original(module: str, name: str) -> Any:
     from gevent import monkey
 
     return monkey.get_original(module, name)
+
+
+def _thread_ident() -> int:
+    """Return the native thread's identity, also where ``threading`` tells greenlets apart."""
+    return int(_original("_thread", "get_ident")())
 
 
 def _plain_world() -> World:
@@ -272,7 +281,7 @@ def _cooperative_world(name: str) -> World:
     def spawn(run: Callable[[], object], name: str) -> Task:
         greenlet = gevent.spawn(run)
         greenlet.name = name
-        return greenlet  # type: ignore[return-value]  # a Greenlet has join(timeout)
+        return cast(Task, greenlet)
 
     return World(
         name,

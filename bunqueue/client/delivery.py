@@ -1,0 +1,36 @@
+"""A delivery: one job in a worker's hands, from the pull until its slot is free again."""
+
+from typing import Any
+
+from bunqueue.client.job import Job
+
+
+class Delivery:
+    """A pulled job, its lease, and how far its run has come.
+
+    Attributes:
+        token: The lock token, None when pulled without an owner.
+        task: The greenlet it runs in, for interrupting it.
+        is_released: Its slot is free.
+        is_abandoned: It was sent back; whatever its handler still says is dropped.
+        interrupted_with: What an interrupted handler's job fails with, or None.
+    """
+
+    __slots__ = (
+        "interrupted_with",
+        "is_abandoned",
+        "is_released",
+        "job",
+        "signal",
+        "task",
+        "token",
+    )
+
+    def __init__(self, job: Job[Any], token: str | None) -> None:
+        self.job = job
+        self.token = token
+        self.signal = job.signal
+        self.task: Any = None
+        self.is_released = False
+        self.is_abandoned = False
+        self.interrupted_with: BaseException | None = None

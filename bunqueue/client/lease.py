@@ -1,0 +1,172 @@
+"""The lease keeper: heartbeats that no handler can starve.
+
+One native thread per process, with a gevent hub of its own, one link per broker and one greenlet
+per worker. A handler may spin in a greenlet, sleep in C, or hold its thread for minutes: the keeper
+needs nothing from it but the interpreter's lock now and then. In a process patched by gevent the
+thread is made from the original primitives, and gevent gives it a hub of its own there as well.
+
+What the keeper finds out it only notes (a flag, a gate, a posted call); everything that could wait
+or run user code happens in the worker's own world.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from bunqueue.client import forks, worlds
+from bunqueue.client.hub_watch import HubWatch
+from bunqueue.errors import BunqueueError, CommandTimeoutError, ConnectionClosedError
+
+BEAT_TIMEOUT_S_MIN = 1.0  # a beat may take half a period, but not less than this
+RETRY_S = (0.5, 1.0, 2.0, 5.0)  # after a beat that did not get through; never longer than a period
+START_TIMEOUT_S = 10.0
+
+log = logging.getLogger("bunqueue.worker")
+
+Call = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Beater(Protocol):
+    """What the keeper beats for: a worker."""
+
+    beat_s: float
+    connection: Any
+
+    def beat(self, call: Call) -> None:
+        """Send one beat through ``call``. Must not run user code."""
+
+    def on_silence(self, timeout_s: float) -> None:
+        """Note that the broker did not answer a beat. Must not wait."""
+
+
+class LeaseKeeper:
+    """The thread and its hub; one per process, see ``keeper()``."""
+
+    def __init__(self) -> None:
+        import gevent  # imported here, so that its idea of the main thread is right
+
+        self._gevent: Any = gevent
+        is_watchable = not worlds.standard().is_native and worlds.is_main_thread()
+        self._main_hub: Any = gevent.get_hub() if is_watchable else None
+        self._loop: Any = None
+        self._started = worlds.Latch()
+        self._links: dict[Any, Any] = {}
+        self._users: dict[Any, int] = {}
+        self._tasks: dict[Beater, Any] = {}
+        self._thread = worlds.native().spawn(self._main, "bunqueue-lease")
+        if not self._started.wait(START_TIMEOUT_S):
+            raise BunqueueError("the lease keeper did not start")
+
+    def _main(self) -> None:
+        hub = self._gevent.get_hub()
+        self._loop = hub.loop
+        # A started async watcher keeps the loop alive while nobody beats.
+        alive = hub.loop.async_()
+        alive.start(lambda: None)
+        if self._main_hub is not None:
+            self._gevent.spawn(HubWatch(self._main_hub).run)
+        self._started.set()
+        hub.join()
+
+    # -- called by workers, from any native thread ---------------------------------------------
+
+    def add(self, beater: Beater) -> None:
+        """Beat for a worker from now on."""
+        self._loop.run_callback_threadsafe(self._add, beater)
+
+    def remove(self, beater: Beater) -> None:
+        """Beat for a worker no longer."""
+        self._loop.run_callback_threadsafe(self._remove, beater)
+
+    def later(self, delay_s: float, call: Callable[[], object]) -> None:
+        """Make a call that must not wait, after ``delay_s``."""
+        self._loop.run_callback_threadsafe(self._gevent.spawn_later, delay_s, call)
+
+    # -- in the keeper's thread ----------------------------------------------------------------
+
+    def _add(self, beater: Beater) -> None:
+        if beater not in self._tasks:
+            self._tasks[beater] = self._gevent.spawn(self._beat_until_removed, beater)
+
+    def _remove(self, beater: Beater) -> None:
+        task = self._tasks.pop(beater, None)
+        if task is not None:
+            task.kill(block=False)
+
+    def _beat_until_removed(self, beater: Beater) -> None:
+        timeout_s = max(BEAT_TIMEOUT_S_MIN, beater.beat_s / 2)
+        key = beater.connection.identity
+        if key not in self._links:
+            self._links[key] = self._dial_later(beater.connection, timeout_s)
+        links = self._links[key]
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            self._beat_on(beater, links, timeout_s)
+        finally:
+            self._users[key] -= 1
+            if self._users[key] == 0 and self._links.get(key) is links:
+                del self._links[key]
+                links.close()
+
+    def _dial_later(self, connection: Any, timeout_s: float) -> Any:
+        """Return the keeper's own link to a broker; it is dropped at its first timeout."""
+        links = connection.new_pool(worlds.cooperative(), size=1, is_private=True)
+        links.endpoint = replace(
+            links.endpoint,
+            connect_timeout=timeout_s,
+            command_timeout=timeout_s,
+            timeouts_max=1,
+        )
+        return links
+
+    def _beat_on(self, beater: Beater, links: Any, timeout_s: float) -> None:
+        def call(command: dict[str, Any]) -> dict[str, Any]:
+            reply: dict[str, Any] = links.call(command, timeout_s)
+            return reply
+
+        failures = 0
+        wait_s = beater.beat_s
+        next_at = time.monotonic() + wait_s
+        while True:
+            self._gevent.sleep(max(0.0, next_at - time.monotonic()))
+            try:
+                beater.beat(call)
+            except (ConnectionClosedError, CommandTimeoutError) as error:
+                log.warning("heartbeat failed error=%s", error)
+                beater.on_silence(timeout_s)
+                wait_s = min(beater.beat_s, RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+                next_at = time.monotonic() + wait_s
+            except BunqueueError as error:
+                log.warning("heartbeat refused error=%s", error)
+                next_at = time.monotonic() + beater.beat_s
+            else:
+                failures = 0
+                next_at = max(next_at + beater.beat_s, time.monotonic())
+
+
+_keeper: LeaseKeeper | None = None
+
+
+def keeper() -> LeaseKeeper:
+    """Return the keeper of this process, starting it if it is the first time. Waits."""
+    global _keeper
+    if _keeper is None:
+        forks.watch(_forgetter)
+        _keeper = LeaseKeeper()
+    return _keeper
+
+
+class _Forgetter:
+    """Drops the parent's keeper in a forked child; its thread does not exist there."""
+
+    def forget_parent(self) -> None:
+        global _keeper
+        _keeper = None
+
+
+_forgetter = _Forgetter()

@@ -1,0 +1,229 @@
+"""Outcomes: run a delivery's handler and tell the broker how it went.
+
+The broker decides. An event follows only what it has applied: a late answer frees the slot and says
+nothing, a refused one emits ``error``. A slot is free before any listener hears of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.client import requests
+from bunqueue.client.ack_batch import AckItem
+from bunqueue.client.delivery import Delivery
+from bunqueue.client.options import milliseconds
+from bunqueue.errors import (
+    BunqueueError,
+    CommandTimeoutError,
+    ConnectionClosedError,
+    DelayedError,
+    JobCancelledError,
+    JobTimeoutError,
+    RateLimitError,
+    WaitingChildrenError,
+)
+from bunqueue.protocol.options import BACKOFF_MS_CAP, BACKOFF_MS_DEFAULT
+
+if TYPE_CHECKING:
+    from bunqueue.client.worker import Worker
+
+log = logging.getLogger("bunqueue.worker")
+
+
+class Outcomes:
+    """The part of a worker that runs handlers and reports."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def run(self, delivery: Delivery) -> None:
+        """Run one delivery from ``active`` to the free slot. Never raises. Waits."""
+        worker = self._worker
+        job = delivery.job
+        if delivery.is_abandoned:
+            worker.release(delivery)
+            return
+        worker.note_running(delivery)
+        try:
+            if worker.has_listeners("active"):
+                worker.emit("active", job)
+            result = worker.handler(job, SimpleNamespace(signal=job.signal))
+        except BaseException as error:  # the job fails, the worker never does
+            self._ended_badly(delivery, error)
+        else:
+            self._ended_well(delivery, result)
+        finally:
+            worker.note_running(None)
+            worker.release(delivery)
+
+    # -- endings ------------------------------------------------------------------------------
+
+    def _ended_well(self, delivery: Delivery, result: Any) -> None:
+        worker, job = self._worker, delivery.job
+        if delivery.is_abandoned:
+            return
+        if job._consumed_by is not None:
+            self._consumed(delivery, result, None)
+            return
+        if worker.ack_batcher is not None:
+            worker.release(delivery, keep_lease=True)
+            worker.ack_batcher.add(self._ack_item(delivery, result))
+            return
+        command = requests.completed(job.id, result, delivery.token)
+        if worker.remove_on_complete is not None:
+            command["removeOnComplete"] = worker.remove_on_complete
+        self._report(delivery, command, result, None)
+
+    def _ended_badly(self, delivery: Delivery, error: BaseException) -> None:
+        job = delivery.job
+        if delivery.is_abandoned:
+            return
+        if delivery.interrupted_with is not None:
+            error = delivery.interrupted_with
+        if job._consumed_by is not None:
+            self._consumed(delivery, None, error)
+        elif isinstance(error, RateLimitError):
+            return  # the job has gone back to its queue already
+        elif isinstance(error, DelayedError):
+            delay = error.delay_ms if error.delay_ms is not None else _base_backoff_ms(job.raw)
+            self._move(delivery, "MoveToDelayed", delay=max(1, milliseconds(delay)))
+        elif isinstance(error, WaitingChildrenError):
+            self._move(delivery, "MoveToWaitingChildren")
+        else:
+            command = requests.failed(
+                job.id, error, delivery.token, job.raw.get("stackTraceLimit")
+            )
+            if self._worker.remove_on_fail is not None:
+                command["removeOnFail"] = self._worker.remove_on_fail
+            self._report(delivery, command, None, error)
+
+    def _move(self, delivery: Delivery, cmd: str, **fields: Any) -> None:
+        """Make a move instead of reporting; no terminal event follows."""
+        command = requests.of_job(cmd, delivery.job.id, token=delivery.token, **fields)
+        try:
+            self._worker.connection.call(command)
+        except BunqueueError as refused:
+            self._worker.release(delivery)
+            self._trouble(cmd, refused)
+
+    def _consumed(self, delivery: Delivery, result: Any, error: BaseException | None) -> None:
+        """The handler made the move itself: only what that move means is told."""
+        moved = delivery.job._consumed_by
+        self._worker.release(delivery)
+        if moved == "ACK":
+            self._completed(delivery, result)
+        elif moved == "FAIL":
+            self._failed(delivery, error)
+
+    # -- telling the broker -------------------------------------------------------------------
+
+    def _report(
+        self,
+        delivery: Delivery,
+        command: dict[str, Any],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        worker = self._worker
+        try:
+            reply = worker.connection.call(command)
+        except (ConnectionClosedError, CommandTimeoutError) as lost:
+            self._lost(delivery, command, result, error, lost)
+        except BunqueueError as refused:
+            worker.release(delivery)
+            self._trouble(command["cmd"], refused)
+        else:
+            worker.release(delivery)
+            self._applied(delivery, reply, result, error)
+
+    def _lost(
+        self,
+        delivery: Delivery,
+        command: dict[str, Any],
+        result: Any,
+        error: BaseException | None,
+        lost: BaseException,
+    ) -> None:
+        """Free the slot, and send the outcome again for as long as the lease lasts."""
+        worker = self._worker
+        worker.release(delivery, keep_lease=True)
+
+        def done(reply: dict[str, Any] | None) -> None:
+            worker.drop_lease(delivery)
+            if reply is not None and not delivery.is_abandoned:
+                self._applied(delivery, reply, result, error)
+
+        worker.late.add(delivery, command, worker.lease_s, done)
+        self._trouble(command["cmd"], lost)
+
+    def _applied(
+        self,
+        delivery: Delivery,
+        reply: dict[str, Any],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        data = reply.get("data")
+        if isinstance(data, dict) and data.get("applied") is False:
+            return  # somebody else ended it
+        if error is None:
+            self._completed(delivery, result)
+        else:
+            self._failed(delivery, error)
+
+    def _completed(self, delivery: Delivery, result: Any) -> None:
+        worker = self._worker
+        worker.processed += 1
+        worker.note_finished()
+        if worker.has_listeners("completed"):
+            worker.emit("completed", delivery.job, result)
+
+    def _failed(self, delivery: Delivery, error: BaseException | None) -> None:
+        worker = self._worker
+        worker.failed += 1
+        worker.note_finished()
+        if worker.has_listeners("failed"):
+            worker.emit("failed", delivery.job, error)
+
+    def _trouble(self, cmd: str, error: BaseException) -> None:
+        log.warning("%s failed error=%s", cmd, error)
+        self._worker.emit("error", error)
+
+    def _ack_item(self, delivery: Delivery, result: Any) -> AckItem:
+        """Return the buffered form of a success."""
+        worker, job = self._worker, delivery.job
+
+        def on_settled(error: BaseException | None) -> None:
+            if isinstance(error, (ConnectionClosedError, CommandTimeoutError)):
+                command = requests.completed(job.id, result, delivery.token)
+                self._lost(delivery, command, result, None, error)
+                return
+            worker.drop_lease(delivery)
+            if error is not None:
+                self._trouble("ACKB", error)
+            elif item.is_applied:
+                self._completed(delivery, result)
+
+        item = AckItem(job.id, delivery.token, result, on_settled)
+        return item
+
+
+def call_off(delivery: Delivery, reason: str | None, hard: bool, worker: Worker) -> None:
+    """Abort a delivery's signal, and interrupt its handler if asked and possible."""
+    if hard:
+        kind = JobTimeoutError if reason == "timeout" else JobCancelledError
+        delivery.interrupted_with = kind(reason or "job cancelled")
+    delivery.signal.abort(reason)
+    if hard:
+        worker.executor_object.interrupt(delivery)
+
+
+def _base_backoff_ms(raw: dict[str, Any]) -> float:
+    """Return a job's base backoff under its own cap."""
+    config = raw.get("backoffConfig") or {}
+    base = config.get("delay") or raw.get("backoff") or BACKOFF_MS_DEFAULT
+    if isinstance(base, dict):
+        base = base.get("delay") or BACKOFF_MS_DEFAULT
+    return float(min(base, config.get("maxDelay") or BACKOFF_MS_CAP))

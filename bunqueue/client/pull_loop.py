@@ -1,0 +1,202 @@
+"""The pull loop: ask for as many jobs as there are free slots, the moment there are some.
+
+It sleeps in three places only: in the long poll at the broker, on the wake gate while there is no
+slot (or the worker is paused), and after a failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.client.delivery import Delivery
+from bunqueue.client.job import Job
+from bunqueue.client.options import compact
+from bunqueue.errors import (
+    BunqueueError,
+    CommandError,
+    CommandTimeoutError,
+    ConnectionClosedError,
+)
+
+if TYPE_CHECKING:
+    from bunqueue.client.worker import Worker
+
+RETRY_S = (0.5, 1.0, 2.0, 5.0)  # after pulls that failed in a row; the last one repeats
+PULL_MARGIN_S = 10.0  # the client's patience beyond the poll, client.md 3.3
+EMPTY_PAUSE_S = 0.010  # after an empty long poll, client.md 3.3
+TRANSIENT_TEXTS = (
+    "Rate limit exceeded",
+    "Internal server error",
+    "Lock acquisition timed out",
+    "Read lock acquisition timed out",
+    "Write lock acquisition timed out",
+)
+
+log = logging.getLogger("bunqueue.worker")
+
+
+class PullLoop:
+    """Pulls for one worker.
+
+    Attributes:
+        registered_generation: The link generation that knows this worker, None when none does.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._failures = 0
+        self._was_busy = False
+        self.registered_generation: int | None = None
+
+    def run(self) -> None:
+        """Pull until the worker closes; a permanent failure closes the worker. Waits."""
+        worker = self._worker
+        try:
+            while not worker.is_closing:
+                if worker.may_pull():
+                    self._turn()
+                else:
+                    worker.wake.wait(worker.rest_s())
+        except BaseException as error:
+            worker.failure = error
+            if not isinstance(error, BunqueueError):
+                log.exception("the pull loop ended")
+        finally:
+            worker.loop_ended()
+
+    def _turn(self) -> None:
+        worker = self._worker
+        try:
+            found = self.poll_once()
+        except BunqueueError as error:
+            if worker.is_closing:
+                return
+            self._after_failure(error)
+        else:
+            self._failures = 0
+            if not found and not worker.is_closing:
+                short = worker.poll_timeout_ms == 0
+                worker.wake.wait(worker.drain_delay_ms / 1000 if short else EMPTY_PAUSE_S)
+
+    def _after_failure(self, error: BunqueueError) -> None:
+        worker = self._worker
+        if not is_transient(error):
+            if not worker.has_listeners("error"):
+                raise error
+        else:
+            log.debug("pull failed error=%s", error)
+        if isinstance(error, CommandTimeoutError):
+            # The broker promised an answer within the poll: the link is dead, whatever TCP says.
+            worker.pull_connection.sever()
+        worker.post_event("error", error)
+        delay_s = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        self._failures += 1
+        until = time.monotonic() + delay_s
+        while not worker.is_closing and (left_s := until - time.monotonic()) > 0:
+            worker.wake.wait(left_s)
+
+    # -- one pull -----------------------------------------------------------------------------
+
+    def poll_once(self) -> int:
+        """Pull once and hand the jobs to the executor; return how many there were. Waits."""
+        worker = self._worker
+        self.register_if_new()
+        count = min(worker.free_slots(), worker.batch_size)
+        if count <= 0:
+            return 0
+        deliveries = self.pull(count, worker.poll_timeout_ms)
+        if not deliveries:
+            self._tell_drained()
+            return 0
+        self._was_busy = True
+        for index, delivery in enumerate(deliveries):
+            if worker.is_closing:
+                self._hand_back(deliveries[index:])
+                break
+            worker.start_delivery(delivery)
+        return len(deliveries)
+
+    def pull(self, count: int, timeout_ms: float) -> list[Delivery]:
+        """Ask the broker for up to ``count`` jobs. Waits."""
+        worker = self._worker
+        reply = worker.pull_connection.call(
+            compact(
+                {
+                    "cmd": "PULLB",
+                    "queue": worker.queue_key,
+                    "count": count,
+                    "timeout": timeout_ms,
+                    "owner": worker.worker_id if worker.use_locks else None,
+                    "lockTtl": worker.lock_ttl_ms if worker.use_locks else None,
+                }
+            ),
+            timeout=timeout_ms / 1000 + PULL_MARGIN_S,
+        )
+        tokens = reply.get("tokens") or []
+        deliveries = []
+        for index, raw in enumerate(reply.get("jobs") or []):
+            token = tokens[index] if index < len(tokens) else None
+            job: Job[Any] = Job(raw, worker.connection, token, worker.on_progress)
+            job.worker = worker
+            deliveries.append(Delivery(job, token))
+        return deliveries
+
+    def _hand_back(self, deliveries: list[Delivery]) -> None:
+        """Return jobs that came while the worker began to close. Waits."""
+        for delivery in deliveries:
+            self._worker.send_back(delivery)
+
+    def _tell_drained(self) -> None:
+        worker = self._worker
+        if self._was_busy and not worker.active_count:
+            self._was_busy = False
+            worker.post_event("drained")
+
+    # -- registration -------------------------------------------------------------------------
+
+    def register_if_new(self) -> None:
+        """Register on a link that does not know the worker yet. Waits."""
+        connection = self._worker.pull_connection
+        if not connection.connected:
+            connection.connect()
+        if connection.generation != self.registered_generation:
+            self.register()
+
+    def register(self) -> None:
+        """Tell the broker about the worker; after a refusal the next pull tries again."""
+        worker = self._worker
+        connection = worker.pull_connection
+        # Read before the call: if the call itself reconnects, the worker registers once too often
+        # instead of never.
+        generation = connection.generation
+        is_first = self.registered_generation is None
+        try:
+            connection.call(
+                {
+                    "cmd": "RegisterWorker",
+                    "name": worker.name,
+                    "queues": [worker.queue_key],
+                    "concurrency": worker.concurrency,
+                    "workerId": worker.worker_id,
+                    "hostname": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "startedAt": int(time.time() * 1000),
+                }
+            )
+        except CommandError as error:
+            log.warning("RegisterWorker refused error=%s", error)
+            worker.post_event("error", error)
+            return
+        self.registered_generation = generation
+        worker.note_registered(is_first)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether a failed pull is worth trying again without anybody's say."""
+    if isinstance(error, (ConnectionClosedError, CommandTimeoutError)):
+        return True
+    return isinstance(error, CommandError) and str(error) in TRANSIENT_TEXTS

@@ -1,0 +1,659 @@
+"""Worker: pulls jobs of one queue, runs the handler, reports.
+
+Its parts, each in a file: the pull loop asks for jobs the moment a slot is free; an executor runs
+handlers in threads or greenlets; ``Outcomes`` reports; the lease keeper beats from a thread of its
+own whatever the handlers do; a mailbox calls listeners of the loop's events. The worker itself is
+what they share: slots, leases, and the way from running to closed.
+
+All its tasks live in one world, native threads for the ``thread`` executor and greenlets of the
+main hub for ``greenlet``. Whoever calls ``close()`` or ``run()`` may be in the other one; that is
+what latches and gates are for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from bunqueue.client import forks, lease, worker_options, worlds
+from bunqueue.client.ack_batch import AckBatcher
+from bunqueue.client.cancel import CancelSignal
+from bunqueue.client.connecting import address_of
+from bunqueue.client.connection import Connection
+from bunqueue.client.delivery import Delivery
+from bunqueue.client.emitter import EventEmitter
+from bunqueue.client.endpoint import (
+    COMMAND_TIMEOUT_S_DEFAULT,
+    CONNECT_TIMEOUT_S_DEFAULT,
+    HOST_DEFAULT,
+    PORT_DEFAULT,
+    TlsOption,
+)
+from bunqueue.client.executors import Executor, GreenletExecutor, ThreadExecutor
+from bunqueue.client.job import Job
+from bunqueue.client.late import LateOutcomes
+from bunqueue.client.mailbox import Mailbox
+from bunqueue.client.manual import ManualControl
+from bunqueue.client.outcomes import Outcomes, call_off
+from bunqueue.client.pull_loop import PullLoop
+from bunqueue.client.rate_gate import RateGate
+from bunqueue.client.signals import SignalScope
+from bunqueue.client.telemetry import TelemetryHandler
+from bunqueue.errors import BunqueueError, CommandError, RateLimitError
+
+Processor = Callable[..., Any]
+
+UNREGISTER_TIMEOUT_S = 2.0  # closing does not wait longer for a goodbye
+LOOP_END_TIMEOUT_S = 5.0  # nor for the pull loop, once its socket is cut
+LISTENER_TIMEOUT_S = 5.0  # nor for listeners of the loop's events
+
+log = logging.getLogger("bunqueue.worker")
+
+
+class Worker(EventEmitter, ManualControl):
+    """Runs a handler for the jobs of one queue.
+
+    Args:
+        queue: Logical name, or a ``Queue``'s ``name``.
+        processor: Called with the job, or with the job and a context that has ``.signal``.
+        host: Where the broker listens.
+        port: Its TCP port.
+        token: Authentication token.
+        tls: See ``Connection``.
+        concurrency: How many jobs run at once.
+        batch_size: How many jobs a pull may bring.
+        poll_timeout_ms: How long a pull waits at the broker.
+        lock_ttl_ms: Span of a lease; None for the broker's.
+        heartbeat_interval_s: Seconds between beats, at most a third of a lease; 0 for none.
+        autorun: Start in the constructor.
+        name: What the broker lists it as.
+        ack_batch: ``{"max_size", "max_delay_ms"}`` to send successes in batches.
+        on_telemetry: Called with a dict per event.
+        prefix_key: Namespace in front of the queue's name.
+        connection: A ``Connection`` to share, or a dict of its parameters.
+        embedded: Use the engine in this process.
+        data_path: The embedded engine's file.
+        url: ``bunqueue://[:token@]host[:port]``.
+        executor: ``"auto"``, ``"greenlet"`` or ``"thread"``.
+        shutdown_timeout_s: How long ``run()`` drains after a signal; None for no bound.
+        limiter: ``{"max", "duration"}``: at most that many job starts per ms window.
+        use_locks: Pull with a lease.
+        skip_lock_renewal: Do not renew leases.
+        drain_delay_ms: Pause after an empty pull when ``poll_timeout_ms`` is 0.
+        remove_on_complete: Forget jobs once they are done.
+        remove_on_fail: Forget jobs once they have failed for good.
+        max_jobs: Close after that many finished jobs; 0 for never.
+        on_timeout: ``"cooperative"`` or ``"kill"``: what happens here when a job outlives its
+            ``timeout``.
+    """
+
+    RateLimitError = RateLimitError
+
+    def __init__(
+        self,
+        queue: str,
+        processor: Processor,
+        *,
+        host: str = HOST_DEFAULT,
+        port: int = PORT_DEFAULT,
+        token: str | None = None,
+        tls: TlsOption = None,
+        concurrency: int = 4,
+        batch_size: int = worker_options.BATCH_SIZE_DEFAULT,
+        poll_timeout_ms: float = worker_options.POLL_TIMEOUT_MS_DEFAULT,
+        lock_ttl_ms: float | None = worker_options.LOCK_TTL_MS_DEFAULT,
+        heartbeat_interval_s: float = worker_options.HEARTBEAT_S_DEFAULT,
+        autorun: bool = True,
+        name: str | None = None,
+        ack_batch: Mapping[str, Any] | None = None,
+        on_telemetry: TelemetryHandler | None = None,
+        prefix_key: str = "",
+        connection: Connection | Mapping[str, Any] | None = None,
+        embedded: bool | None = None,
+        data_path: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        command_timeout: float | None = COMMAND_TIMEOUT_S_DEFAULT,
+        connect_timeout: float | None = CONNECT_TIMEOUT_S_DEFAULT,
+        pool_size: int = 1,
+        max_in_flight: int = 0,
+        logger: Any = None,
+        executor: str = "auto",
+        shutdown_timeout_s: float | None = None,
+        limiter: Mapping[str, Any] | None = None,
+        use_locks: bool = True,
+        skip_lock_renewal: bool = False,
+        skip_stalled_check: bool = False,
+        drain_delay_ms: float = 50,
+        remove_on_complete: bool | None = None,
+        remove_on_fail: bool | None = None,
+        max_jobs: int = 0,
+        on_timeout: str = "cooperative",
+        max_stalled_count: int | None = None,
+        int64: str = "auto",
+        restore_ints: bool = False,
+    ) -> None:
+        EventEmitter.__init__(self)
+        del skip_stalled_check, max_stalled_count  # the broker's affair; taken for BullMQ's sake
+        self.executor = worker_options.executor_name(executor, processor)
+        self.handler = worker_options.handler(processor)
+        self.processor = processor
+        self._concurrency = worker_options.concurrency(concurrency)
+        self.batch_size = worker_options.batch_size(batch_size)
+        self.poll_timeout_ms = worker_options.poll_timeout_ms(poll_timeout_ms)
+        self.lock_ttl_ms = worker_options.lock_ttl_ms(lock_ttl_ms)
+        self.heartbeat_interval_s = heartbeat_interval_s
+        beat_s = worker_options.beat_period_s(heartbeat_interval_s, self.lock_ttl_ms)
+        if on_timeout not in ("cooperative", "kill"):
+            raise ValueError("on_timeout must be 'cooperative' or 'kill'")
+        self._acks = worker_options.ack_batch(ack_batch)
+        self.rate_gate = RateGate(limiter)
+        address = address_of(
+            queue,
+            prefix_key=prefix_key,
+            connection=connection,
+            url=url,
+            given={
+                "host": host,
+                "port": port,
+                "token": token,
+                "tls": tls,
+                "command_timeout": command_timeout,
+                "connect_timeout": connect_timeout,
+                "on_telemetry": on_telemetry,
+                "embedded": embedded,
+                "data_path": data_path,
+                "pool_size": pool_size,
+                "max_in_flight": max_in_flight,
+                "logger": logger,
+                "int64": int64,
+                "restore_ints": restore_ints,
+            },
+        )
+        self.queue = address.name
+        self.queue_key = address.name.key
+        self.connection = address.connection
+        # Closing cuts the long poll at its socket, so a shared connection is not used for pulls.
+        self.pull_connection = (
+            self.connection if address.owns_connection else self.connection.clone()
+        )
+        self._owns_connection = address.owns_connection
+        self.worker_id = f"py-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.name = name or self.worker_id
+        self.shutdown_timeout_s = shutdown_timeout_s
+        self.use_locks = use_locks
+        self.drain_delay_ms = drain_delay_ms
+        self.remove_on_complete = remove_on_complete
+        self.remove_on_fail = remove_on_fail
+        self._renews = not skip_lock_renewal
+        self._max_jobs = max_jobs
+        self._on_timeout = on_timeout
+        self._beat_s = beat_s
+        self._logger = logger
+        self._set_up()
+        forks.watch(self)
+        if autorun:
+            self.start()
+
+    def _set_up(self) -> None:
+        """Make the state of a worker that has not been started."""
+        native = self.executor == "thread"
+        self.world = worlds.native() if native else worlds.standard()
+        self.wake = self.world.gate()
+        self.processed = 0
+        self.failed = 0
+        self.failure: BaseException | None = None
+        self.is_closing = False
+        self.held: dict[str, str | None] = {}
+        self.late = LateOutcomes(self.world, lambda command: self.connection.call(command))
+        self._finished = 0
+        self._reconnects = 0
+        self._is_started = False
+        self._is_forced = False
+        self._is_paused = False
+        self._is_beating = False
+        self._active: dict[str, Delivery] = {}
+        self._slots_lock = self.world.lock()
+        self._state_lock = self.world.lock()
+        self._ready = worlds.Latch()
+        self._loop_ended = worlds.Latch()
+        self._closed = worlds.Latch()
+        self._running = threading.local()
+        self._outcomes = Outcomes(self)
+        self.loop = PullLoop(self)
+        self._mailbox = Mailbox(self.world, "bunqueue-events")
+        self.executor_object: Executor = (
+            ThreadExecutor(self.world, self._outcomes.run, f"bunqueue-{self.queue}")
+            if native
+            else GreenletExecutor(self._outcomes.run)
+        )
+        self.ack_batcher = (
+            AckBatcher(
+                self.connection,
+                *self._acks,
+                world=self.world,
+                remove_on_complete=self.remove_on_complete,
+            )
+            if self._acks is not None
+            else None
+        )
+
+    # -- lifecycle ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run in the background; a second call does nothing."""
+        with self._state_lock:
+            if self._is_started or self.is_closing:
+                return
+            self._is_started = True
+        self._mailbox.open()
+        if self._beat_s is not None:
+            self.beat_s = self._beat_s
+            lease.keeper().add(self)
+            self._is_beating = True
+        self._run_thread = self.world.spawn(self.loop.run, f"bunqueue-worker-{self.queue}")
+
+    def run(self, signals: str | bool = "auto") -> None:
+        """Run until the worker has closed. Waits.
+
+        Args:
+            signals: False leaves SIGTERM and SIGINT alone.
+
+        Raises:
+            BunqueueError: The loop ended through a permanent failure.
+            KeyboardInterrupt: A SIGINT had asked it to close.
+        """
+        with SignalScope(self.drain_soon, self.force_soon, is_on=bool(signals)) as scope:
+            self.start()
+            self._closed.wait()
+        if scope.was_interrupted:
+            raise KeyboardInterrupt
+        if self.failure is not None:
+            raise self.failure
+
+    def drain_soon(self) -> None:
+        """Close gracefully, then by force once ``shutdown_timeout_s`` have passed; do not wait."""
+
+        def drain() -> None:
+            if not self.close(self.shutdown_timeout_s):
+                self.close(force=True)
+
+        self.world.spawn(drain, "bunqueue-close")
+
+    def force_soon(self) -> None:
+        """Close by force; do not wait."""
+        self.world.spawn(lambda: self.close(force=True), "bunqueue-close")
+
+    def close(self, timeout: float | None = None, *, force: bool = False) -> bool:
+        """Stop pulling, let active jobs finish, and leave. Waits.
+
+        Args:
+            timeout: Seconds to wait; the drain goes on after that.
+            force: Send unfinished jobs back at once instead.
+
+        Returns:
+            False when the time was over first.
+        """
+        with self._state_lock:
+            is_first = not self.is_closing
+            self.is_closing = True
+        if is_first:
+            self.world.spawn(self._close, "bunqueue-close")
+        self.wake.open()
+        if force:
+            self._force()
+        if self._is_own_handler():
+            return False  # a handler cannot wait for its own end
+        return self._closed.wait(timeout)
+
+    stop = close
+
+    def _close(self) -> None:
+        """Go from closing to closed. Waits."""
+        try:
+            while self._active or self.held or self.late.count:
+                if self._is_forced and not self._unsettled():
+                    break
+                self._flush_acks()
+                if self._active or self.held or self.late.count:
+                    self.wake.wait(None if not self._is_forced else 0.05)
+            self._leave()
+        finally:
+            self.executor_object.close()
+            self.post_event("closed")
+            self._mailbox.close(LISTENER_TIMEOUT_S)
+            self._closed.set()
+
+    def _unsettled(self) -> list[Delivery]:
+        return [one for one in list(self._active.values()) if not one.is_abandoned]
+
+    def _flush_acks(self) -> None:
+        if self.ack_batcher is not None:
+            self.ack_batcher.flush()
+
+    def _leave(self) -> None:
+        """Say goodbye, stop beating, cut the long poll. Waits."""
+        if self.ack_batcher is not None:
+            self.ack_batcher.close()
+        if self._is_beating:
+            self._is_beating = False
+            lease.keeper().remove(self)
+        if self.loop.registered_generation is not None and self.pull_connection.connected:
+            try:
+                self.pull_connection.call(
+                    {"cmd": "UnregisterWorker", "workerId": self.worker_id},
+                    timeout=UNREGISTER_TIMEOUT_S,
+                )
+            except BunqueueError as error:
+                log.warning("UnregisterWorker failed error=%s", error)
+        self.pull_connection.close()
+        if self._is_started:
+            self._loop_ended.wait(LOOP_END_TIMEOUT_S)
+
+    def _force(self) -> None:
+        """Abort every active job and send it back."""
+        self._is_forced = True
+        for delivery in self._unsettled():
+            delivery.is_abandoned = True
+            call_off(delivery, "shutdown", True, self)
+            self.send_back(delivery)
+            self.drop_lease(delivery)
+        self.wake.open()
+
+    def loop_ended(self) -> None:
+        """Note that the pull loop is over; after a failure the worker closes."""
+        self._loop_ended.set()
+        if not self.is_closing:
+            self.world.spawn(self.close, "bunqueue-close")
+
+    def pause(self) -> None:
+        """Stop pulling; leases and registration stay."""
+        self._is_paused = True
+        self.emit("paused")
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._is_paused = False
+        self.wake.open()
+        self.emit("resumed")
+
+    def is_running(self) -> bool:
+        """Tell whether it has been started and has not closed."""
+        return self._is_started and not self._closed.is_set()
+
+    def is_paused(self) -> bool:
+        """Tell whether it is paused."""
+        return self._is_paused
+
+    def is_closed(self) -> bool:
+        """Tell whether it has closed."""
+        return self._closed.is_set()
+
+    def wait_until_ready(self, timeout: float = 10.0) -> None:
+        """Wait until the broker knows the worker.
+
+        Raises:
+            TimeoutError: Not within ``timeout`` seconds.
+        """
+        if not self._ready.wait(timeout):
+            raise TimeoutError(f"worker not ready within {timeout} s")
+
+    def forget_parent(self) -> None:
+        """In a forked child the worker does not run."""
+        self._set_up()
+        self.is_closing = True
+        self._closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.name} queue={self.queue_key!r}>"
+
+    # -- slots ----------------------------------------------------------------------------------
+
+    @property
+    def concurrency(self) -> int:
+        """How many jobs run at once."""
+        return self._concurrency
+
+    @concurrency.setter
+    def concurrency(self, value: int) -> None:
+        self._concurrency = worker_options.concurrency(value)
+        self.wake.open()
+
+    @property
+    def active_count(self) -> int:
+        """How many jobs are in a slot."""
+        return len(self._active)
+
+    def free_slots(self) -> int:
+        """Return how many jobs may be pulled now."""
+        return min(self._concurrency - len(self._active), self.rate_gate.room())
+
+    def may_pull(self) -> bool:
+        """Tell whether a pull makes sense now."""
+        return not self._is_paused and self.free_slots() > 0
+
+    def rest_s(self) -> float | None:
+        """Return how long to wait for a wake-up at most; None for no bound."""
+        if self._is_paused or self._concurrency <= len(self._active):
+            return None
+        return self.rate_gate.rest_s()
+
+    def start_delivery(self, delivery: Delivery) -> None:
+        """Give a delivery a slot and have it run."""
+        job_id = delivery.job.id
+        self.held[job_id] = delivery.token
+        self._active[job_id] = delivery
+        self.rate_gate.note_start()
+        timeout_ms = delivery.job.raw.get("timeout")
+        if timeout_ms and self._is_beating:
+            lease.keeper().later(timeout_ms / 1000, lambda: self._outlived(delivery))
+        self.executor_object.submit(delivery)
+
+    def release(self, delivery: Delivery, keep_lease: bool = False) -> None:
+        """Free a delivery's slot, once, and let the pull loop know."""
+        if delivery.is_released:
+            return
+        delivery.is_released = True
+        job_id = delivery.job.id
+        if self._active.get(job_id) is delivery:
+            del self._active[job_id]
+        if not keep_lease:
+            self.held.pop(job_id, None)
+        self.wake.open()
+
+    def drop_lease(self, delivery: Delivery) -> None:
+        """Renew a delivery's lease no longer."""
+        if delivery.job.id not in self._active or delivery.is_abandoned:
+            self.held.pop(delivery.job.id, None)
+        self.wake.open()
+
+    def send_back(self, delivery: Delivery) -> None:
+        """Return a job to its queue, no attempt counted. Waits."""
+        command = {"cmd": "MoveToWait", "id": delivery.job.id, "token": delivery.token}
+        if delivery.token is None:
+            del command["token"]
+        try:
+            self.connection.call(command)
+        except BunqueueError as error:
+            log.warning("MoveToWait failed job=%s error=%s", delivery.job.id, error)
+
+    def note_running(self, delivery: Delivery | None) -> None:
+        """Note what the calling thread or greenlet runs."""
+        self._running.delivery = delivery
+
+    def _is_own_handler(self) -> bool:
+        return getattr(self._running, "delivery", None) is not None
+
+    def note_finished(self) -> None:
+        """Count a job that ended; the last one wanted closes the worker."""
+        self._finished += 1
+        if self._max_jobs and self._finished == self._max_jobs:
+            self.world.spawn(self.close, "bunqueue-close")
+
+    def _outlived(self, delivery: Delivery) -> None:
+        """Called by the keeper when a job has outlived its timeout; does not wait."""
+        if not delivery.is_released:
+            hard = self._on_timeout == "kill"
+            delivery.signal.flip("timeout")
+            self._mailbox.post(lambda: call_off(delivery, "timeout", hard, self))
+
+    # -- leases: called by the keeper -------------------------------------------------------------
+
+    @property
+    def lease_s(self) -> float:
+        """How long a lease lasts without renewal."""
+        return (self.lock_ttl_ms or worker_options.LOCK_TTL_MS_DEFAULT) / 1000
+
+    def beat(self, call: lease.Call) -> None:
+        """Send one beat: the counters, and the renewal of every lease. In the keeper's thread."""
+        try:
+            call(
+                {
+                    "cmd": "Heartbeat",
+                    "id": self.worker_id,
+                    "activeJobs": len(self._active),
+                    "processed": self.processed,
+                    "failed": self.failed,
+                }
+            )
+        except CommandError:
+            self.loop.registered_generation = None  # forgotten there: register with the next pull
+        held = self.held.copy()
+        if not held or not self._renews:
+            return
+        command: dict[str, Any] = {"cmd": "JobHeartbeatB", "ids": list(held)}
+        if self.use_locks:
+            command["tokens"] = list(held.values())
+        data = call(command).get("data") or {}
+        if self.use_locks and int(data.get("count", len(held))) < len(held):
+            self._find_lost(call, held)
+
+    def _find_lost(self, call: lease.Call, held: dict[str, str | None]) -> None:
+        """Ask for each lease by itself; those refused, and still held here, are lost."""
+        for job_id, token in held.items():
+            if job_id not in self.held:
+                continue
+            try:
+                call({"cmd": "JobHeartbeat", "id": job_id, "token": token})
+            except CommandError:
+                delivery = self._active.get(job_id)
+                if delivery is not None and delivery.token == token:
+                    self._lost(delivery)
+
+    def _lost(self, delivery: Delivery) -> None:
+        job = delivery.job
+        if job.lease_lost:
+            return
+        job.lease_lost = True
+        self.held.pop(job.id, None)
+        delivery.signal.flip("lease-lost")
+        log.warning("lease lost job=%s", job.id)
+        self._mailbox.post(delivery.signal.call_back)
+
+    def on_silence(self, timeout_s: float) -> None:
+        """Have the worker's own links looked at: the keeper's got no answer."""
+        self._mailbox.post(lambda: self._probe(timeout_s))
+
+    def _probe(self, timeout_s: float) -> None:
+        for connection in {self.pull_connection, self.connection}:
+            if connection.connected:
+                connection.probe(timeout_s)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def on(self, event: str, listener: Any = None) -> Any:
+        """Call ``listener`` at every ``event``; ``ready`` is replayed to one that comes late."""
+        added = EventEmitter.on(self, event, listener) if listener else EventEmitter.on(self, event)
+        if event == "ready" and listener is not None and self._ready.is_set():
+            self._mailbox.post(listener)
+        return added
+
+    def post_event(self, event: str, *args: Any) -> None:
+        """Tell listeners about something the loop found, outside the loop."""
+        if self.has_listeners(event):
+            self._mailbox.post(lambda: self.emit(event, *args))
+
+    def on_progress(self, job: Job[Any], value: Any) -> None:
+        """Tell listeners about a job's progress."""
+        self.emit("progress", job, value)
+
+    def note_registered(self, is_first: bool) -> None:
+        """Note that the broker knows the worker on its present link."""
+        if self._ready.is_set():
+            if not is_first:
+                self._reconnects += 1
+            return
+        self._ready.set()
+        self.post_event("ready")
+
+    def stats(self) -> dict[str, int]:
+        """Return what has been done and what is under way."""
+        return {
+            "processed": self.processed,
+            "failed": self.failed,
+            "active": len(self._active),
+            "waiting_acks": self.ack_batcher.waiting if self.ack_batcher is not None else 0,
+            "reconnects": self._reconnects,
+        }
+
+    # -- cancellation ---------------------------------------------------------------------------
+
+    def cancel_job(self, job_id: str, reason: str | None = None, *, hard: bool = False) -> bool:
+        """Call a running job off; False when it does not run here.
+
+        Args:
+            job_id: Id of the job.
+            reason: What the handler is told.
+            hard: Interrupt the handler, where the executor can.
+        """
+        delivery = self._active.get(job_id)
+        if delivery is None:
+            return False
+        call_off(delivery, reason, hard, self)
+        self.emit("cancelled", {"jobId": job_id, "reason": reason})
+        return True
+
+    def cancel_all_jobs(self, reason: str | None = None, *, hard: bool = False) -> None:
+        """Call every running job off."""
+        for job_id in list(self._active):
+            self.cancel_job(job_id, reason, hard=hard)
+
+    def is_job_cancelled(self, job_id: str) -> bool:
+        """Tell whether a running job was called off."""
+        signal = self.signal_of(job_id)
+        return signal is not None and signal.aborted
+
+    def signal_of(self, job_id: str) -> CancelSignal | None:
+        """Return the signal of a running job."""
+        delivery = self._active.get(job_id)
+        return None if delivery is None else delivery.signal
+
+    # -- names that the official suite reads ------------------------------------------------------
+
+    def _poll_once(self) -> int:
+        return self.loop.poll_once()
+
+    def _register(self) -> None:
+        self.loop.register()
+
+    @property
+    def _registered_generation(self) -> int | None:
+        return self.loop.registered_generation
+
+    @_registered_generation.setter
+    def _registered_generation(self, value: int | None) -> None:
+        self.loop.registered_generation = value
+
+    @property
+    def _ack_batcher(self) -> AckBatcher | None:
+        return self.ack_batcher

@@ -1,0 +1,152 @@
+"""The options of a Worker: what is accepted, and in what form the worker wants it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bunqueue.client import worlds
+
+BATCH_SIZE_DEFAULT, BATCH_SIZE_MAX = 10, 1000  # jobs per pull; the wire's bound
+POLL_TIMEOUT_MS_DEFAULT, POLL_TIMEOUT_MS_MAX = 5000, 30_000
+LOCK_TTL_MS_DEFAULT = 30_000  # the server's, wire.md 5.1
+HEARTBEAT_S_DEFAULT = 10.0
+BEATS_PER_LEASE = 3  # client.md 3: effective period min(value, lock_ttl/3)
+EXECUTORS = ("auto", "greenlet", "thread", "process")
+
+
+def concurrency(value: Any) -> int:
+    """Return how many jobs run at once; ``ValueError`` below 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("concurrency must be an int")
+    if value < 1:
+        raise ValueError("concurrency must be at least 1")
+    return value
+
+
+def batch_size(value: Any) -> int:
+    """Return how many jobs a pull may bring, within 1 and 1000."""
+    if value is None:
+        return BATCH_SIZE_DEFAULT
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise TypeError("batch_size must be a number or None")
+    return int(max(1, min(value, BATCH_SIZE_MAX)))
+
+
+def poll_timeout_ms(value: Any) -> float:
+    """Return how long a pull waits at the server, within 0 and 30 seconds."""
+    if isinstance(value, bool) or not (value is None or isinstance(value, (int, float))):
+        raise TypeError("poll_timeout_ms must be a number or None")
+    if value is None or math.isnan(value):
+        return POLL_TIMEOUT_MS_DEFAULT
+    return max(0, min(value, POLL_TIMEOUT_MS_MAX))
+
+
+def lock_ttl_ms(value: Any) -> float | None:
+    """Return the span of a lease, None for the server's."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError("lock_ttl_ms must be a number or None")
+    if not math.isfinite(value) or value < 1:
+        raise ValueError("lock_ttl_ms must be finite and at least 1")
+    return value
+
+
+def beat_period_s(heartbeat_interval_s: Any, lock_ttl: float | None) -> float | None:
+    """Return the seconds between beats, None when they are disabled."""
+    value = HEARTBEAT_S_DEFAULT if heartbeat_interval_s is None else heartbeat_interval_s
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError("heartbeat_interval_s must be a number or None")
+    if not math.isfinite(value) or value <= 0:
+        return None
+    return min(float(value), (lock_ttl or LOCK_TTL_MS_DEFAULT) / 1000 / BEATS_PER_LEASE)
+
+
+def executor_name(value: Any, processor: Any) -> str:
+    """Return ``"greenlet"`` or ``"thread"``.
+
+    Raises:
+        ValueError: The executor does not exist, or cannot work in this process.
+    """
+    if value not in EXECUTORS:
+        raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}")
+    if value == "process" or (value == "auto" and isinstance(processor, str)):
+        raise ValueError(
+            "executor 'process' is not available in this version; use 'thread' or 'greenlet'"
+        )
+    if value == "auto":
+        return "greenlet" if worlds.is_patched() else "thread"
+    if value == "greenlet" and not worlds.is_patched():
+        raise ValueError(
+            "executor 'greenlet' needs a process patched by gevent: run it with `bunqueue worker`, "
+            "or start the script with `from gevent import monkey; monkey.patch_all()`"
+        )
+    return str(value)
+
+
+def handler(processor: Any) -> Callable[..., Any]:
+    """Return a function of (job, context) that runs the user's processor to its end.
+
+    Raises:
+        TypeError: It cannot be called, or is a coroutine function.
+    """
+    if not callable(processor):
+        raise TypeError("processor must be callable")
+    if inspect.iscoroutinefunction(processor) or inspect.iscoroutinefunction(
+        getattr(processor, "__call__", None)  # noqa: B004  # its own call may be the coroutine
+    ):
+        raise TypeError("processor must not be a coroutine function; there is no asyncio API")
+    if _wants_context(processor):
+        call = processor
+    else:
+
+        def call(job: Any, _context: Any) -> Any:
+            return processor(job)
+
+    return _driving(call)
+
+
+def _driving(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a generator run to its end; its return value or last yielded value is the result."""
+
+    def run(job: Any, context: Any) -> Any:
+        result = call(job, context)
+        if not inspect.isgenerator(result):
+            return result
+        last = None
+        try:
+            while not context.signal.aborted:
+                last = next(result)
+        except StopIteration as end:
+            return last if end.value is None else end.value
+        finally:
+            result.close()
+        context.signal.raise_if_aborted()
+        return last
+
+    return run
+
+
+def _wants_context(processor: Callable[..., Any]) -> bool:
+    """Tell whether it has two required positional parameters."""
+    try:
+        parameters = inspect.signature(processor).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(required) == 2
+
+
+def ack_batch(given: Mapping[str, Any] | bool | None) -> tuple[int, float] | None:
+    """Return (max_size, max_delay_ms) of the ACK batch, or None when it is off."""
+    from bunqueue.client.add_batch import batch_settings
+
+    return batch_settings(False if given is None else given)
