@@ -27,7 +27,7 @@ from bunqueue.protocol.options import (
     DEFAULT_OPTIONS,
     JobOptions,
     check_options,
-    has_options,
+    sets_no_option,
     shared_options,
 )
 from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
@@ -39,6 +39,7 @@ NAME_DEFAULT = "default"
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
 JSON_GROWTH_MAX = 7
+PACKED_BYTES_SAFE = DATA_CHARS_MAX // JSON_GROWTH_MAX
 
 _NULL: Final = pack(None)
 _PUSHED: Final = b"\x82\xa2ok\xc3\xa2id"
@@ -74,7 +75,8 @@ def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
             if len(name) > 256:
                 raise InvalidField("Job name must be a non-empty string of at most 256 characters")
     packed = _NULL if data is None else pack_data(data)
-    check_data_size(data, packed)
+    if len(packed) > PACKED_BYTES_SAFE:
+        check_data_size(data, packed)
     limit = options.size_limit
     if limit is not None and len(packed) * JSON_GROWTH_MAX > limit:
         _check_size(data, limit, f"Job data too large (sizeLimit {limit})")
@@ -91,7 +93,7 @@ def pack_data(data: Any) -> bytes:
 
 def check_data_size(data: Any, packed: bytes) -> None:
     """Refuse a payload beyond the broker's limit."""
-    if len(packed) * JSON_GROWTH_MAX > DATA_CHARS_MAX:
+    if len(packed) > PACKED_BYTES_SAFE:
         _check_size(data, DATA_CHARS_MAX, "Job data too large (max 10MB)")
 
 
@@ -114,10 +116,10 @@ def _json_form(value: Any) -> Any:
 )
 def push(peer: Peer, request: Request) -> Reply:
     """Add one job; the reply carries its id, or that of the live job with the same id or key."""
-    if has_options(request):
-        options, own = shared_options(request), request
-    else:
+    if sets_no_option(request):
         options, own = DEFAULT_OPTIONS, None
+    else:
+        options, own = shared_options(request), request
     name, data = _payload(request, options)
     job_id = peer.engine.push(request["queue"], name, data, options, own, peer.now())
     return _PUSHED + pack(job_id)
@@ -135,7 +137,7 @@ def push_batch(peer: Peer, request: Request) -> Reply:
             raise InvalidField(f"jobs[{number}]: job must be an object")
         problem = _check_entry(entry)
         options, own = DEFAULT_OPTIONS, None
-        if problem is None and has_options(entry):
+        if problem is None and not sets_no_option(entry):
             problem = check_options(entry)
             if problem is None:
                 options, own = shared_options(entry), entry
@@ -179,11 +181,10 @@ def pull(peer: Peer, request: Request) -> Reply | Later:
         bool(request.get("detach")),
         peer.now(),
     )
-    shape = partial(_pulled, peer.int64, owner is not None)
-    if isinstance(jobs, Later):
-        jobs.shape = shape
-        return jobs
-    return shape(jobs)
+    if isinstance(jobs, list):
+        return _pulled(peer.int64, owner is not None, jobs)
+    jobs.shape = partial(_pulled, peer.int64, owner is not None)
+    return jobs
 
 
 def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
@@ -220,11 +221,10 @@ def pull_batch(peer: Peer, request: Request) -> Reply | Later:
         bool(request.get("detach")),
         peer.now(),
     )
-    shape = partial(_pulled_many, peer.int64, owner is not None)
-    if isinstance(jobs, Later):
-        jobs.shape = shape
-        return jobs
-    return shape(jobs)
+    if isinstance(jobs, list):
+        return _pulled_many(peer.int64, owner is not None, jobs)
+    jobs.shape = partial(_pulled_many, peer.int64, owner is not None)
+    return jobs
 
 
 def _pulled_many(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:

@@ -52,43 +52,67 @@ def _pack_pairs(pairs: Iterable[tuple[str, Any]]) -> bytes:
     return b"".join(pack(key) + pack(value) for key, value in pairs)
 
 
-def _options_part(options: JobOptions) -> bytes:
-    """Pack the keys that depend on the shared options alone, once per set."""
-    part = options.reply
+def _pack_options(options: JobOptions) -> bytes:
+    """Pack the keys that depend on the shared options alone."""
+    policy = options.deduplication or {}
+    config = {"type": options.backoff_type, "delay": options.backoff_ms}
+    return _pack_pairs(
+        (
+            ("backoff", options.backoff_ms),
+            ("backoffConfig", config if isinstance(options.backoff, dict) else None),
+            ("tags", list(options.tags)),
+            ("durable", options.durable),
+            ("lifo", options.lifo),
+            ("maxAttempts", options.attempts),
+            ("removeOnComplete", options.remove_on_complete),
+            ("removeOnFail", options.remove_on_fail),
+            ("ttl", _wide(options.ttl)),
+            ("timeout", options.timeout),
+            ("stallTimeout", options.stall_timeout),
+            ("stackTraceLimit", options.stack_trace_limit),
+            ("keepLogs", options.keep_logs),
+            ("sizeLimit", options.size_limit),
+            ("failParentOnFailure", options.fail_parent_on_failure),
+            ("removeDependencyOnFailure", options.remove_dependency_on_failure),
+            ("continueParentOnFailure", options.continue_parent_on_failure),
+            ("ignoreDependencyOnFailure", options.ignore_dependency_on_failure),
+            ("deduplicationTtl", _wide(policy.get("ttl"))),
+            ("deduplicationExtend", bool(policy.get("extend"))),
+            ("deduplicationReplace", bool(policy.get("replace"))),
+            ("debounceId", options.debounce_id),
+            ("debounceTtl", _wide(options.debounce_ttl)),
+            ("repeat", options.repeat),
+        )
+    )
+
+
+NUMBERS_PACKED_MAX = 1000  # (attempts, priority, stalls) kept packed per option set
+
+
+def _numbers_part(job: Job) -> bytes:
+    """Pack what depends on the options and on three small numbers, and keep it with the options."""
+    options = job.options
+    parts: dict[Any, bytes] | None = options.reply
+    if parts is None:
+        parts = options.reply = {None: _pack_options(options)}
+    numbers = (job.attempts, job.priority, job.stall_count)
+    part = parts.get(numbers)
     if part is None:
-        policy = options.deduplication or {}
-        backoff = options.backoff
-        config = {"type": options.backoff_type, "delay": options.backoff_ms}
-        part = options.reply = _pack_pairs(
+        part = b"".join(
             (
-                ("backoff", options.backoff_ms),
-                ("backoffConfig", config if isinstance(backoff, dict) else None),
-                ("tags", list(options.tags)),
-                ("durable", options.durable),
-                ("lifo", options.lifo),
-                ("maxAttempts", options.attempts),
-                ("removeOnComplete", options.remove_on_complete),
-                ("removeOnFail", options.remove_on_fail),
-                ("ttl", _wide(options.ttl)),
-                ("timeout", options.timeout),
-                ("stallTimeout", options.stall_timeout),
-                ("stackTraceLimit", options.stack_trace_limit),
-                ("keepLogs", options.keep_logs),
-                ("sizeLimit", options.size_limit),
-                ("failParentOnFailure", options.fail_parent_on_failure),
-                ("removeDependencyOnFailure", options.remove_dependency_on_failure),
-                ("continueParentOnFailure", options.continue_parent_on_failure),
-                ("ignoreDependencyOnFailure", options.ignore_dependency_on_failure),
-                ("deduplicationTtl", _wide(policy.get("ttl"))),
-                ("deduplicationExtend", bool(policy.get("extend"))),
-                ("deduplicationReplace", bool(policy.get("replace"))),
-                ("debounceId", options.debounce_id),
-                ("debounceTtl", _wide(options.debounce_ttl)),
-                ("repeat", options.repeat),
+                parts[None],
+                _ATTEMPTS,
+                pack(job.attempts),
+                _PRIORITY,
+                pack(job.priority),
+                _STALLS,
+                pack(job.stall_count),
+                _HEARTBEAT,
             )
         )
-    packed: bytes = part
-    return packed
+        if len(parts) <= NUMBERS_PACKED_MAX:
+            parts[numbers] = part
+    return part
 
 
 def _wide(ms: float | None) -> float | None:
@@ -119,39 +143,32 @@ _NO_EXTRA_PART: Final = _extra_part(_PLAIN, NO_EXTRA)
 _PLAIN.place = COMPLETED
 _DONE_EXTRA_PART: Final = _extra_part(_PLAIN, NO_EXTRA)
 
-NAMES_PACKED_MAX = 10_000
-_names: dict[str, bytes] = {}
+NAMES_PACKED_MAX = 10_000  # pairs of queue and job name kept packed
+_names: dict[tuple[str, str], bytes] = {}
 
 
-def _packed_name(name: str) -> bytes:
-    packed = _names.get(name)
-    if packed is None:
-        packed = pack(name)
+def _names_part(queue_name: str, name: str) -> bytes:
+    part = _names.get((queue_name, name))
+    if part is None:
+        part = b"".join((_QUEUE, pack(queue_name), _NAME, pack(name), _DATA))
         if len(_names) < NAMES_PACKED_MAX:
-            _names[name] = packed
-    return packed
+            _names[queue_name, name] = part
+    return part
 
 
-def _moment(ms: int) -> bytes:
-    return b"\xcb" + _float64(ms) if ms else _NIL
-
-
-def _timeline(job: Job) -> bytes:
+def _timeline(job: Job, created: bytes, started: bytes) -> bytes:
     if job.extra.timeline is not None:
         return _TIMELINE + pack([_entry(*line) for line in timeline_of(job)])
     if job.run_at > job.created_at:
-        first = "delayed"
+        first = _FIRST["delayed"]
     else:
-        first = "prioritized" if job.priority > 0 else "waiting"
-    parts = [_FIRST[first], _float64(job.created_at)]
-    count = 1
-    if job.started_at:
-        parts += (_RUNNING, _float64(job.started_at))
-        count += 1
-    if job.finished_at:
-        parts += (_DONE, _float64(job.finished_at))
-        count += 1
-    return b"".join((_TIMELINE, bytes((0x90 | count,)), *parts))
+        first = _FIRST["prioritized" if job.priority > 0 else "waiting"]
+    if not job.started_at:
+        return b"".join((_TIMELINE, b"\x91", first, created))
+    if not job.finished_at:
+        return b"".join((_TIMELINE, b"\x92", first, created, _RUNNING, started))
+    done = _float64(job.finished_at)
+    return b"".join((_TIMELINE, b"\x93", first, created, _RUNNING, started, _DONE, done))
 
 
 def _entry(state: str, timestamp: int, error: str | None, attempt: int | None) -> dict[str, Any]:
@@ -170,42 +187,37 @@ def pack_job(job: Job, int64: bool) -> bytes:
         int64: The receiver takes 64-bit integers in the payload.
     """
     extra = job.extra
-    delivery = job.delivery
     created = _float64(job.created_at)
+    started = _float64(job.started_at)
+    is_done = job.place == COMPLETED
     if extra is NO_EXTRA:
-        rare = _DONE_EXTRA_PART if job.place == COMPLETED else _NO_EXTRA_PART
+        rare = _DONE_EXTRA_PART if is_done else _NO_EXTRA_PART
     else:
         rare = _extra_part(job, extra)
-    heartbeat = created if delivery is None else _float64(delivery.heartbeat_at)
+    delivery = job.delivery
+    if delivery is None:
+        heartbeat = created
+    else:
+        beat_at = delivery.heartbeat_at
+        heartbeat = started if beat_at == job.started_at else _float64(beat_at)
     return b"".join(
         (
             _HEADER,
             pack(job.id),
-            _QUEUE,
-            _packed_name(job.queue.name),
-            _NAME,
-            _packed_name(job.name),
-            _DATA,
+            _names_part(job.queue.name, job.name),
             job.data if int64 else narrowed(job.data),
             _CREATED,
             created,
             _RUN,
             created if job.run_at == job.created_at else _float64(job.run_at),
             _STARTED,
-            _moment(job.started_at),
+            b"\xcb" + started if job.started_at else _NIL,
             _COMPLETED,
-            _moment(job.finished_at if job.place == COMPLETED else 0),
-            options_part if (options_part := job.options.reply) else _options_part(job.options),
-            _ATTEMPTS,
-            pack(job.attempts),
-            _PRIORITY,
-            pack(job.priority),
-            _STALLS,
-            pack(job.stall_count),
-            _HEARTBEAT,
+            b"\xcb" + _float64(job.finished_at) if is_done else _NIL,
+            _numbers_part(job),
             heartbeat,
             rare,
-            _timeline(job),
+            _timeline(job, created, started),
         )
     )
 

@@ -13,7 +13,7 @@ from bunqueue.commands.peer import Peer
 from bunqueue.engine.later import Later
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.fields import Check, Field, compile_check
-from bunqueue.protocol.options import OPTION_FIELDS, check_options, has_options
+from bunqueue.protocol.options import OPTION_FIELDS, check_options, sets_no_option
 from bunqueue.protocol.replies import (
     INTERNAL_ERROR,
     INVALID_COMMAND,
@@ -88,9 +88,9 @@ def _with_options(check: Check) -> Check:
 
     def both(request: Mapping[str, Any]) -> str | None:
         found = check(request)
-        if found is None and has_options(request):
-            return check_options(request)
-        return found
+        if found is not None or sets_no_option(request):
+            return found
+        return check_options(request)
 
     return both
 

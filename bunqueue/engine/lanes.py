@@ -125,9 +125,7 @@ class RunSet:
             return
         job.is_ripe = True
         priority = job.priority
-        lane = self.lanes.get(priority)
-        if lane is None:
-            lane = self._open_lane(priority)
+        lane = self.lanes.get(priority) or self._open_lane(priority)
         lane.add(job)
         self.ready += 1
         if priority > 0:

@@ -81,7 +81,7 @@ class Queue:
         self.used_at = 0
         self.is_stored = False
 
-    def __len__(self) -> int:
+    def size(self) -> int:
         """Count every job of the queue, in all places."""
         return (
             len(self.run_set)

@@ -299,7 +299,7 @@ def cleanup(engine: "Engine", now: int, at_most: int) -> None:
 
 def _is_traceless(queue: Queue, now: int) -> bool:
     return (
-        not len(queue)
+        not queue.size()
         and not queue.admitted
         and not queue.waiters
         and not queue.is_stored

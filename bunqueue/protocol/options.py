@@ -361,9 +361,8 @@ def _hashable(value: Any) -> Any:
     return value
 
 
-def has_options(request: Mapping[str, Any]) -> bool:
-    """Say whether the request sets any job option at all."""
-    return not WIRE_NAMES.isdisjoint(request)
+# Says whether a request sets no job option at all; the set's own method, since every push asks.
+sets_no_option: Callable[[Mapping[str, Any]], bool] = WIRE_NAMES.isdisjoint
 
 
 def python_names() -> Iterable[str]:
