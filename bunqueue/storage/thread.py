@@ -19,6 +19,11 @@ from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.native import original
 
 
+def _close(fd: int) -> None:
+    """Close a pipe's end at once; gevent's ``os.close`` would wait for a turn of its hub."""
+    original("os", "close")(fd)
+
+
 class WriterThread:
     """Fulfils ``log.Writer`` with a thread."""
 
@@ -64,7 +69,7 @@ class WriterThread:
         except apsw.Error as error:
             self._ending = f"{type(error).__name__}: {error}"
         finally:
-            os.close(self._done_out)
+            _close(self._done_out)
 
     # -- in the loop's thread ----------------------------------------------------------------------
 
@@ -113,7 +118,7 @@ class WriterThread:
         if self._work_out < 0:
             return
         self._unwatch()
-        os.close(self._work_out)
+        _close(self._work_out)
         self._work_out = -1
         end = time.monotonic() + timeout_ms / 1000
         poll = original("select", "poll")()
@@ -124,5 +129,5 @@ class WriterThread:
                 raise StorageFailed(f"the writer thread did not end within {timeout_ms:.0f} ms")
             if poll.poll(left_ms):
                 self._on_done()
-        os.close(self._done_in)
-        os.close(self._work_in)
+        _close(self._done_in)
+        _close(self._work_in)
