@@ -55,8 +55,7 @@ def ack(
     with queue.shard.lock:
         place = job.place
         if place == ACTIVE:
-            delivery = job.delivery
-            if delivery is not None and delivery.owner is not None and token != job.token:
+            if token != job.token:
                 if (job_id, token) in engine.retired:
                     return False
                 leases.check_token(job, token)

@@ -1,4 +1,4 @@
-"""An engine to play with: a fake clock, a scripted storage, peers, and commands as clients send them.
+"""An engine to play with: fake clock, scripted storage, peers, and commands as clients send them.
 
 ``World`` is what most tests want. Time stands still until ``forward`` moves it, and ``forward``
 calls ``tick`` at every moment the engine asks for, as the broker's ticker does. ``go`` sends one
