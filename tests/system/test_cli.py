@@ -242,6 +242,7 @@ def test_tls_is_checked_unless_told_otherwise(tmp_path):
         assert 0 == bunqueue("stats", "--tls-ca", str(tmp_path / "ca.pem"), *at).status
         assert 0 == bunqueue("stats", "--tls-no-verify", *at).status
         assert 1 == bunqueue("stats", "--tls", *at).status
+        broker.terminate()
         assert re.search(r"TLS: +on\n", broker.log)
         assert "bunqueues://127.0.0.1" in broker.log
 
@@ -249,6 +250,7 @@ def test_tls_is_checked_unless_told_otherwise(tmp_path):
 def test_the_banner_tells_what_listens_and_no_secret(tmp_path):
     path = tmp_path / "jobs.db"
     with BrokerProcess(tmp_path, data_path=path, env={"AUTH_TOKENS": "hush-hush"}) as broker:
+        broker.terminate()
         banner = broker.log
 
     assert f"bunqueue://{broker.host}:{broker.port}\n" in banner

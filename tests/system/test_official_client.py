@@ -86,7 +86,7 @@ def run_kind(kind: str, python: Path, directory: Path) -> Outcomes:
         authority.cert_pem.write_to_path(directory / "ca.pem")
         settings["TLS_CERT_FILE"] = str(directory / "cert.pem")
         settings["TLS_KEY_FILE"] = str(directory / "key.pem")
-        address["tls"] = {"ca_file": str(directory / "ca.pem")}
+        address["tls"] = str(directory / "ca.pem")
     broker = broker_under_test(directory, data_path=directory / "broker.db", env=settings)
     with broker:
         address["port"] = broker.port
