@@ -259,9 +259,9 @@ class Connection:
             raise ConnectionClosedError("connection closed by client")
         self._pool_here().pick()
 
-    def probe(self, timeout_s: float) -> None:
-        """Ping the links of the calling thread's world and end those that are silent. Waits."""
-        self._pool_here().probe(timeout_s)
+    def probe(self, timeout_s: float, only_quiet: bool = False) -> None:
+        """Ping the links in use in the caller's world and end those that are silent. Waits."""
+        self._pool_here().probe(timeout_s, only_quiet)
 
     def sever(self) -> None:
         """Cut every link at the socket; their users find out. Callable from any native thread."""

@@ -246,7 +246,7 @@ class EmbeddedPool:
                 self._gates.append(gate)  # used up: nobody will open it again
                 return
 
-    def probe(self, timeout_s: float) -> None:
+    def probe(self, timeout_s: float, only_quiet: bool = False) -> None:
         """There is no connection that could be dead."""
 
     def sever(self) -> None:

@@ -34,13 +34,19 @@ class Beater(Protocol):
     """What the keeper beats for: a worker."""
 
     beat_s: float
+    beat_timeout_s: float
     connection: Any
 
     def beat(self, call: Call) -> None:
         """Send one beat through ``call``. Must not run user code."""
 
-    def on_silence(self, timeout_s: float) -> None:
+    def on_silence(self) -> None:
         """Note that the broker did not answer a beat. Must not wait."""
+
+
+def beat_timeout_s(beat_s: float) -> float:
+    """Return how long an answer to a beat may take."""
+    return max(BEAT_TIMEOUT_S_MIN, beat_s / 2)
 
 
 class LeaseKeeper:
@@ -98,11 +104,11 @@ class LeaseKeeper:
             task.kill(block=False)
 
     def _beat_until_removed(self, beater: Beater) -> None:
-        timeout_s = max(BEAT_TIMEOUT_S_MIN, beater.beat_s / 2)
+        timeout_s = beater.beat_timeout_s
         key = beater.connection.identity
         if key not in self._links:
             self._links[key] = self._dial_later(beater.connection, timeout_s)
-        links = self._links[key]
+        links: Any = self._links[key]
         self._users[key] = self._users.get(key, 0) + 1
         try:
             self._beat_on(beater, links, timeout_s)
@@ -137,7 +143,7 @@ class LeaseKeeper:
                 beater.beat(call)
             except (ConnectionClosedError, CommandTimeoutError) as error:
                 log.warning("heartbeat failed error=%s", error)
-                beater.on_silence(timeout_s)
+                beater.on_silence()
                 wait_s = min(beater.beat_s, RETRY_S[min(failures, len(RETRY_S) - 1)])
                 failures += 1
                 next_at = time.monotonic() + wait_s

@@ -53,6 +53,7 @@ class Link:
         pending: Callers by ``reqId``.
         has_int64: Both sides listed ``int64`` in their Hello.
         timeouts: Consecutive commands without a reply in time.
+        heard: Counts replies, so that somebody can see whether the link is quiet.
         last_error: Text of the last trouble, or None.
     """
 
@@ -72,6 +73,8 @@ class Link:
         self.pending: dict[str, Waiter] = {}
         self.has_int64 = False
         self.timeouts = 0
+        self.heard = 0
+        self.heard_before = -1
         self.timeouts_max = timeouts_max
         self.last_error: str | None = None
         self._ended: ConnectionClosedError | None = None
@@ -217,6 +220,7 @@ class Link:
         req_id = message.get("reqId")
         if req_id is not None:
             self.timeouts = 0
+            self.heard += 1
             waiter = self.pending.get(req_id)
             if waiter is not None:
                 waiter.settle(message)

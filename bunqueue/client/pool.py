@@ -218,9 +218,18 @@ class LinkPool:
                 generation=link.generation,
             )
 
-    def probe(self, timeout_s: float) -> None:
-        """Ping every link and end those that do not answer in time. Waits."""
+    def probe(self, timeout_s: float, only_quiet: bool = False) -> None:
+        """Ping the links in use and end those that do not answer in time. Waits.
+
+        Args:
+            timeout_s: How long an answer may take.
+            only_quiet: Only links that have said nothing since the last such call.
+        """
         for link in self.links:
+            is_quiet = link.heard == link.heard_before
+            link.heard_before = link.heard
+            if not link.pending or (only_quiet and not is_quiet):
+                continue
             try:
                 self.call_on(link, {"cmd": "Ping"}, now() + timeout_s)
             except CommandTimeoutError:

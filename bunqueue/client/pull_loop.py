@@ -44,6 +44,7 @@ class PullLoop:
 
     Attributes:
         registered_generation: The link generation that knows this worker, None when none does.
+        empty_pulls: Pulls in a row that brought nothing.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -51,6 +52,7 @@ class PullLoop:
         self._failures = 0
         self._was_busy = False
         self.registered_generation: int | None = None
+        self.empty_pulls = 0
 
     def run(self) -> None:
         """Pull until the worker closes; a permanent failure closes the worker. Waits."""
@@ -110,8 +112,10 @@ class PullLoop:
             return 0
         deliveries = self.pull(count, worker.poll_timeout_ms)
         if not deliveries:
+            self.empty_pulls += 1
             self._tell_drained()
             return 0
+        self.empty_pulls = 0
         self._was_busy = True
         for index, delivery in enumerate(deliveries):
             if worker.is_closing:

@@ -253,6 +253,7 @@ class Worker(EventEmitter, ManualControl):
         self._mailbox.open()
         if self._beat_s is not None:
             self.beat_s = self._beat_s
+            self.beat_timeout_s = lease.beat_timeout_s(self._beat_s)
             lease.keeper().add(self)
             self._is_beating = True
         self._run_thread = self.world.spawn(self.loop.run, f"bunqueue-worker-{self.queue}")
@@ -516,6 +517,8 @@ class Worker(EventEmitter, ManualControl):
 
     def beat(self, call: lease.Call) -> None:
         """Send one beat: the counters, and the renewal of every lease. In the keeper's thread."""
+        # The keeper has a link of its own; that it works says nothing about the worker's.
+        self._mailbox.post(lambda: self._probe(self.beat_timeout_s, only_quiet=True))
         try:
             call(
                 {
@@ -560,14 +563,14 @@ class Worker(EventEmitter, ManualControl):
         log.warning("lease lost job=%s", job.id)
         self._mailbox.post(delivery.signal.call_back)
 
-    def on_silence(self, timeout_s: float) -> None:
+    def on_silence(self) -> None:
         """Have the worker's own links looked at: the keeper's got no answer."""
-        self._mailbox.post(lambda: self._probe(timeout_s))
+        self._mailbox.post(lambda: self._probe(self.beat_timeout_s))
 
-    def _probe(self, timeout_s: float) -> None:
+    def _probe(self, timeout_s: float, only_quiet: bool = False) -> None:
         for connection in {self.pull_connection, self.connection}:
             if connection.connected:
-                connection.probe(timeout_s)
+                connection.probe(timeout_s, only_quiet)
 
     # -- events ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ PROGRAM = Path(__file__).parent / "leases" / "run_worker.py"
 BEAT_S = 2.0  # a third of the worker program's lease
 NOTICE_S = 2.5 * BEAT_S  # two heartbeats, and what a busy machine adds
 PULL_S = 1.0
+POLL_MS = 30_000  # the broker's side of the dead link holds the poll for that long
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_a_job_handed_to_a_half_open_link_runs_once_its_lease_is_over(
     """The broker cannot know that the poll it answers reaches nobody; the lease makes it good."""
     with (
         Relay(memory_broker.host, memory_broker.port) as relay,
-        Program(PROGRAM, [relay.port, "far", "nap"], directory=tmp_path) as far,
+        Program(PROGRAM, [relay.port, "far", "nap", 0, POLL_MS], directory=tmp_path) as far,
         Queue("far", host=memory_broker.host, port=memory_broker.port) as queue,
     ):
         far.wait_for("ready")

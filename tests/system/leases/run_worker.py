@@ -1,4 +1,4 @@
-"""A worker process for the lease tests: run_worker.py PORT QUEUE KIND [SECONDS].
+"""A worker process for the lease tests: run_worker.py PORT QUEUE KIND [SECONDS [POLL_MS]].
 
 Kinds of handlers: ``spin`` never yields, ``sleep`` sleeps in C, ``nap`` waits as good code does.
 Prints ``ready``, ``run ID``, ``done ID`` or ``lost ID``, ``completed ID``, ``error``, ``back``.
@@ -37,7 +37,7 @@ def main() -> None:
         host="127.0.0.1",
         port=port,
         lock_ttl_ms=LEASE_MS if kind != "nap" else 6000,
-        poll_timeout_ms=1000 if kind != "nap" else 30_000,
+        poll_timeout_ms=int(sys.argv[5]) if len(sys.argv) > 5 else 1000,
         concurrency=2,
         autorun=False,
     )
