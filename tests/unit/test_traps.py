@@ -109,7 +109,7 @@ def test_trap_05_live_unique_keys_are_never_trimmed(world: World) -> None:
     assert {"waiting": 1200} == world.counts()
 
 
-def stall(world: World, job_id: str) -> None:
+def stall(world: World, _job_id: str) -> None:
     world.forward(45_000)
 
 
@@ -117,12 +117,12 @@ def fail(world: World, job_id: str) -> None:
     world.ok("FAIL", id=job_id, token=world.engine.find(job_id).token)
 
 
-def expire(world: World, job_id: str) -> None:
+def expire(world: World, _job_id: str) -> None:
     world.ok("SetStallConfig", queue="q", config={"enabled": False})
     world.forward(32_000)
 
 
-def disconnect(world: World, job_id: str) -> None:
+def disconnect(world: World, _job_id: str) -> None:
     world.close(world.peer)
     world.peer = world.connect()
 
@@ -324,11 +324,11 @@ def fail_for_good(world: World, job_id: str) -> None:
     world.ok("FAIL", id=job_id, token=token, unrecoverable=True)
 
 
-def run_out(world: World, job_id: str) -> None:
+def run_out(world: World, _job_id: str) -> None:
     world.forward(2_000)
 
 
-def obliterate(world: World, job_id: str) -> None:
+def obliterate(world: World, _job_id: str) -> None:
     world.ok("Obliterate", queue="q")
     world.ok("SetConcurrency", queue="q", limit=1)
 
