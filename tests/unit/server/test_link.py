@@ -1,0 +1,230 @@
+"""The socket of a connection, over pairs of connected sockets."""
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+import pytest
+from gevent.socket import socketpair
+
+from bunqueue.broker import Broker
+from bunqueue.server.link import Link
+from tests.support.wire import HoldingStorage, Reader, frame, frame_of, make_broker, ping, push
+
+WAIT_S_MAX = 5.0
+
+
+class Ends:
+    """Links with their peers' ends, to one broker."""
+
+    def __init__(self, unsent_bytes_max: int = 67_108_864) -> None:
+        self.storage = HoldingStorage()
+        self.broker: Broker = make_broker(self.storage)
+        self.unsent_bytes_max = unsent_bytes_max
+        self.links: list[Link] = []
+        self.greenlets: list[Any] = []
+        self.sockets: list[Any] = []
+
+    def open(self, send_bytes: int | None = None) -> Reader:
+        """Return the peer's end of a new link, which is served already."""
+        ours, theirs = socketpair()
+        if send_bytes is not None:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        plain = ours._sock
+        plain.setblocking(False)
+        link = Link(self.broker, plain, "peer", unsent_bytes_max=self.unsent_bytes_max)
+        self.links.append(link)
+        self.greenlets.append(gevent.spawn(link.run))
+        self.sockets += [ours, theirs]
+        return Reader(theirs)
+
+    def await_end(self, number: int = 0) -> None:
+        """Waits until a link has ended."""
+        self.greenlets[number].get(timeout=WAIT_S_MAX)
+
+    def close(self) -> None:
+        gevent.killall(self.greenlets)
+        for sock in self.sockets:
+            sock.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    made = Ends()
+    with gevent.Timeout(WAIT_S_MAX):
+        yield made
+    made.close()
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Waits until something has become so; the fixture's time limit bounds it."""
+    while not is_so():
+        gevent.sleep(0.001)
+
+
+def poll(req_id: object) -> bytes:
+    return frame({"cmd": "PULL", "queue": "emails", "timeout": 60_000, "reqId": req_id})
+
+
+def test_a_link_answers_what_comes(ends: Ends) -> None:
+    peer = ends.open()
+
+    assert peer.call({"cmd": "Ping", "reqId": 1})["ok"]
+    assert 2 == peer.call({"cmd": "Ping", "reqId": 2})["reqId"]
+
+
+def test_frames_in_pieces_are_put_together(ends: Ends) -> None:
+    peer = ends.open()
+    for byte in ping(7):
+        peer.sock.sendall(bytes([byte]))
+        gevent.sleep(0)
+
+    assert 7 == peer.value()["reqId"]
+
+
+def test_one_link_wakes_the_poll_of_another(ends: Ends) -> None:
+    waits, pushes = ends.open(), ends.open()
+    waits.sock.sendall(poll(1) + ping(2))
+    assert 2 == waits.value()["reqId"]
+
+    pushes.call({"cmd": "PUSH", "queue": "emails", "data": {}, "name": "n"})
+
+    assert waits.value()["job"]
+
+
+def test_the_end_of_the_peer_hands_its_jobs_back(ends: Ends) -> None:
+    leaves, stays = ends.open(), ends.open()
+    leaves.call({"cmd": "PUSH", "queue": "emails", "data": {}, "name": "n"})
+    job = leaves.call({"cmd": "PULL", "queue": "emails"})["job"]
+    stays.sock.sendall(poll(1))
+
+    leaves.sock.close()
+
+    assert job["id"] == stays.value()["job"]["id"]
+    ends.await_end(0)
+
+
+def test_half_a_close_is_a_close_but_answers_still_leave(ends: Ends) -> None:
+    peer = ends.open()
+    job = peer.call({"cmd": "PUSH", "queue": "emails", "data": {}, "name": "n"})["id"]
+    peer.call({"cmd": "PULL", "queue": "emails"})
+    ends.storage.holds = True
+
+    peer.sock.sendall(frame({"cmd": "ACK", "id": job, "reqId": 9}) + ping(10))
+    peer.sock.shutdown(socket.SHUT_WR)
+    assert 10 == peer.value()["reqId"]
+    until(lambda: not ends.links[0].connection.is_open)
+    ends.storage.commit()
+
+    assert {"ok": True, "reqId": 9} == peer.value()
+    assert peer.is_at_end()
+    ends.await_end()
+
+
+def test_a_poll_of_a_closed_peer_takes_no_job(ends: Ends) -> None:
+    leaves, stays = ends.open(), ends.open()
+    leaves.sock.sendall(poll(1))
+    until(lambda: ends.links[0].connection.parked)
+    leaves.sock.close()
+    ends.await_end(0)
+    stays.sock.sendall(push(reqId=1) + frame({"cmd": "PULL", "queue": "emails", "reqId": 2}))
+
+    assert 1 == stays.value()["reqId"]
+    assert stays.value()["job"]
+
+
+def test_fifty_polls_do_not_hide_the_end_of_the_peer(ends: Ends) -> None:
+    peer = ends.open()
+    peer.sock.sendall(b"".join(poll(number) for number in range(50)) + ping("kept"))
+    peer.sock.close()
+
+    ends.await_end()
+    assert not ends.links[0].connection.parked
+
+
+def test_the_51st_command_runs_when_a_poll_ends(ends: Ends) -> None:
+    peer, other = ends.open(), ends.open()
+    peer.sock.sendall(b"".join(poll(number) for number in range(50)) + ping("kept"))
+    other.call({"cmd": "PUSH", "queue": "emails", "data": {}, "name": "n"})
+
+    assert {0, "kept"} == {peer.value()["reqId"], peer.value()["reqId"]}
+
+
+def test_too_long_a_frame_is_answered_before_the_end_even_with_more_to_read(ends: Ends) -> None:
+    peer = ends.open()
+
+    peer.sock.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 100_000)
+
+    assert peer.value()["error"].startswith("Frame too large: 1195725856 bytes")
+    assert peer.is_at_end()
+    peer.sock.close()
+    ends.await_end()
+
+
+def test_other_links_do_not_notice_garbage(ends: Ends) -> None:
+    bad, good = ends.open(), ends.open()
+    bad.sock.sendall(frame_of(b"\xc1") + b"\xff\xff\xff\xff")
+
+    assert "Invalid command format" == bad.value()["error"]
+    assert good.call({"cmd": "Ping"})["ok"]
+
+
+def test_answers_that_do_not_fit_leave_as_the_peer_reads(ends: Ends) -> None:
+    peer = ends.open(send_bytes=4096)
+    peer.call({"cmd": "PUSH", "queue": "emails", "data": {"text": "x" * 100_000}, "jobId": "a"})
+    asked = 40
+    request = frame({"cmd": "GetJobByCustomId", "customId": "a"})
+
+    writer = gevent.spawn(peer.sock.sendall, request * asked)
+    answers = [peer.value() for _ in range(asked)]
+    writer.get()
+
+    assert [100_000] * asked == [len(answer["job"]["data"]["text"]) for answer in answers]
+    assert peer.call({"cmd": "Ping"})["ok"]
+
+
+def test_a_peer_that_does_not_read_is_cut_off() -> None:
+    ends = Ends(unsent_bytes_max=200_000)
+    with gevent.Timeout(WAIT_S_MAX):
+        peer = ends.open(send_bytes=4096)
+        peer.call({"cmd": "PUSH", "queue": "emails", "data": {"text": "x" * 50_000}, "jobId": "a"})
+        peer.sock.sendall(frame({"cmd": "GetJobByCustomId", "customId": "a"}) * 40)
+        ends.await_end()
+    ends.close()
+
+
+def test_finish_ends_the_link_after_what_was_written(ends: Ends) -> None:
+    peer = ends.open(send_bytes=4096)
+    peer.call({"cmd": "PUSH", "queue": "emails", "data": {"text": "x" * 300_000}, "jobId": "a"})
+    peer.sock.sendall(frame({"cmd": "GetJobByCustomId", "customId": "a"}))
+    until(lambda: ends.links[0]._unsent_bytes)
+
+    ends.links[0].finish()
+
+    assert 300_000 == len(peer.value()["job"]["data"]["text"])
+    assert peer.is_at_end()
+    peer.sock.close()
+    ends.await_end()
+
+
+def test_abort_ends_the_link_at_once(ends: Ends) -> None:
+    peer = ends.open()
+    peer.call({"cmd": "Ping"})
+
+    ends.links[0].abort()
+
+    ends.await_end()
+    assert peer.is_at_end()
+
+
+def test_a_congested_storage_stops_the_reading_and_relief_resumes_it(ends: Ends) -> None:
+    peer = ends.open()
+    ends.storage.is_congested = True
+    peer.sock.sendall(push(reqId=1) + b"".join(push(reqId=n, data="x" * 9_000) for n in range(60)))
+    until(lambda: not ends.links[0].connection.wants_more)
+
+    ends.storage.relieve()
+
+    assert 1 == peer.value()["reqId"]
+    assert list(range(60)) == [peer.value()["reqId"] for _ in range(60)]
