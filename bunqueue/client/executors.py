@@ -10,6 +10,7 @@ from __future__ import annotations
 # The C type itself: ``queue``'s name may be gevent's.
 from _queue import SimpleQueue
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from bunqueue.client.worlds import World
@@ -92,7 +93,7 @@ class GreenletExecutor:
         task = delivery.task
         if task is None or task.dead:
             return False
-        self._hub.loop.run_callback_threadsafe(task.kill, block=False)
+        self._hub.loop.run_callback_threadsafe(partial(task.kill, block=False))
         return True
 
     def close(self) -> None:

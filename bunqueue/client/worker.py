@@ -369,7 +369,7 @@ class Worker(EventEmitter, ManualControl):
         """Note that the pull loop is over; after a failure the worker closes."""
         self._loop_ended.set()
         if not self.is_closing:
-            self.world.spawn(self.close, "bunqueue-close")
+            self.close(0)  # at once, so that no further job is taken; the drain runs by itself
 
     def pause(self) -> None:
         """Stop pulling; leases and registration stay."""
@@ -499,7 +499,7 @@ class Worker(EventEmitter, ManualControl):
         """Count a job that ended; the last one wanted closes the worker."""
         self._finished += 1
         if self._max_jobs and self._finished == self._max_jobs:
-            self.world.spawn(self.close, "bunqueue-close")
+            self.close(0)  # at once, so that no further job is taken; the drain runs by itself
 
     def _outlived(self, delivery: Delivery) -> None:
         """Called by the keeper when a job has outlived its timeout; does not wait."""
