@@ -3,16 +3,22 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bunqueue.cli.usage import UsageError
+from bunqueue.client import worker_options
 from bunqueue.client.worker import Worker
 from bunqueue.client.worker_group import WorkerGroup
 from bunqueue.errors import BunqueueError
 
-# What may be changed on a worker that has not started: command line row -> attribute.
-SETTABLE = ("concurrency", "name", "batch_size", "lock_ttl_ms", "heartbeat_interval_s")
+# What may be changed on a worker that has not started: parameter -> check.
+SETTABLE: dict[str, Callable[[Any], Any]] = {
+    "concurrency": worker_options.concurrency,
+    "name": str,
+    "batch_size": worker_options.batch_size,
+    "poll_timeout_ms": worker_options.poll_timeout_ms,
+}
 
 
 def workers_of(
@@ -31,16 +37,30 @@ def workers_of(
         BunqueueError: It cannot be imported.
     """
     found = resolve(target)
+    try:
+        return list(_workers(target, found, queues, options, made_with))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{target}: {error}") from error
+
+
+def _workers(
+    target: str,
+    found: Any,
+    queues: list[str],
+    options: Mapping[str, Any],
+    made_with: Mapping[str, Any],
+) -> Iterator[Worker]:
     if is_handler(found):
         if not queues:
             raise UsageError(f"{target} is a handler: name its queues with -q")
-        return [Worker(queue, found, **{**made_with, **options}) for queue in queues]
+        for queue in queues:
+            yield Worker(queue, found, **{**made_with, **options})
+        return
     if callable(found) and not isinstance(found, Worker | WorkerGroup):
         found = found()
-    workers = list(flat(target, found))
-    for worker in workers:
+    for worker in flat(target, found):
         override(target, worker, options)
-    return workers
+        yield worker
 
 
 def resolve(target: str) -> Any:
@@ -93,7 +113,7 @@ def override(target: str, worker: Worker, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in SETTABLE:
             raise UsageError(f"{name} cannot be changed on the worker {target}: set it there")
-        setattr(worker, name, value)
+        setattr(worker, name, SETTABLE[name](value))
 
 
 def import_from(directories: Iterable[str]) -> None:

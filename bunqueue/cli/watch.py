@@ -1,16 +1,15 @@
 """Watch over running workers: signals, the end of a burst, and the exit status.
 
-The main thread only watches. Each worker runs in a task of its own (a thread, or a greenlet when
-the process is patched), and signal handlers only count, because nothing that takes a lock is safe
-in one. A first SIGTERM or SIGINT drains; a second one, or the end of the grace, interrupts what
-still runs; a third ends the process on the spot. SIGUSR1 shows where every thread stands.
+The main thread only looks: workers run in the background, and signal handlers only count, because
+nothing that takes a lock is safe in one. A first SIGTERM or SIGINT drains; a second one, or the end
+of the grace, interrupts what still runs; a third ends the process on the spot. SIGUSR1 shows where
+every thread stands.
 """
 
 import faulthandler
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -20,8 +19,9 @@ from bunqueue.client.worker import Worker
 log = logging.getLogger("bunqueue.cli")
 
 DRAINED, FAILED, FORCED, ENDED_BY_INT = 0, 1, 3, 130
-WATCH_S = 0.1  # how long a signal may go unnoticed
+LOOK_S = 0.1  # how long a signal may go unnoticed
 FORCE_S = 5.0  # what interrupted handlers get to be gone
+EMPTY_PULLS = 2  # in a row, with nothing active: a burst is over (client.md 3.8)
 
 
 class Watch:
@@ -32,8 +32,6 @@ class Watch:
         self._grace_s = grace_s
         self._is_burst = is_burst
         self._signals = 0
-        self._failures: list[Exception] = []
-        self._tasks: list[threading.Thread] = []
 
     def run(self) -> int:
         """Waits for the end of all workers and returns the exit status."""
@@ -41,42 +39,47 @@ class Watch:
             signal.signal(number, self._on_signal)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         for worker in self._workers:
-            log.info("worker starts name=%s queue=%s", worker.name, worker.queue)
-            self._spawn(self._run_one, worker)
-        while self._are_running() and not (self._signals or self._failures):
-            time.sleep(WATCH_S)
+            if self._is_burst:
+                worker.poll_timeout_ms = 0
+            worker.start()
+            log.info("worker started name=%s queue=%s", worker.name, worker.queue_key)
+        while self._are_open() and not (self._signals or self._failure()):
+            self._end_bursts()
+            time.sleep(LOOK_S)
         return self._stop()
 
     def _stop(self) -> int:
-        """Close what still runs: gently for the grace, then by force."""
+        """Close what is still open: gently for the grace, then by force."""
         deadline = time.monotonic() + self._grace_s
-        for worker in self._workers:
-            self._spawn(worker.close)
-        if self._are_running():
+        if self._signals:
             log.info("draining grace_s=%g", self._grace_s)
-        while self._are_running() and self._signals < 2 and time.monotonic() < deadline:
-            time.sleep(WATCH_S)
-        if not self._are_running():
-            return FAILED if self._failures else DRAINED
+        for worker in self._workers:
+            worker.close(0)
+        while self._are_open() and self._signals < 2 and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        failure = self._failure()
+        if failure is not None:
+            log.error("a worker could not go on: %s", failure)
+        if not self._are_open():
+            return DRAINED if failure is None else FAILED
         log.warning("interrupting the jobs that still run")
         for worker in self._workers:
-            worker.close(timeout=FORCE_S, force=True)
+            worker.close(0, force=True)
+        for worker in self._workers:
+            worker.close(FORCE_S, force=True)
         return FORCED
 
-    def _run_one(self, worker: Worker) -> None:
-        try:
-            worker.run(signals=False)
-        except Exception as error:
-            log.error("worker cannot go on name=%s error=%s", worker.name, error)
-            self._failures.append(error)
+    def _end_bursts(self) -> None:
+        """Close the workers that have found their queue empty."""
+        for worker in self._workers if self._is_burst else ():
+            if worker.loop.empty_pulls >= EMPTY_PULLS and not worker.active_count:
+                worker.close(0)
 
-    def _spawn(self, action: object, *args: object) -> None:
-        task = threading.Thread(target=action, args=args, daemon=True)  # type: ignore[arg-type]
-        task.start()
-        self._tasks.append(task)
+    def _failure(self) -> BaseException | None:
+        return next((w.failure for w in self._workers if w.failure is not None), None)
 
-    def _are_running(self) -> bool:
-        return any(task.is_alive() for task in self._tasks)
+    def _are_open(self) -> bool:
+        return not all(worker.is_closed() for worker in self._workers)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

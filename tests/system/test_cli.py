@@ -11,7 +11,14 @@ import time
 import pytest
 import trustme
 
-from tests.support.broker_process import BrokerProcess, clean_environment, free_port
+from tests.support.broker_process import (
+    POLL_S,
+    START_S_MAX,
+    STOP_S_MAX,
+    BrokerProcess,
+    clean_environment,
+    free_port,
+)
 from tests.support.cli import RUN_S_MAX, bunqueue
 from tests.support.readme import ROOT
 
@@ -351,21 +358,30 @@ def worker(*args, broker, shop):
     return bunqueue("worker", *args, broker=broker, directory=shop)
 
 
-def started_worker(*args, broker, shop):
-    """Start ``bunqueue worker`` and wait until it runs a job of ``slow``."""
+def stopped_worker(*args, number, broker, shop):
+    """Start ``bunqueue worker``, signal it once it runs a job of ``slow``; return status, log."""
     environ = clean_environment() | {"BUNQUEUE_TCP_PORT": str(broker.port)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bunqueue", "worker", *args, "-H", broker.host],
-        cwd=shop,
-        env=environ,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 20
-    while not (shop / "started").exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return process
+    with (
+        (shop / "worker.log").open("w+") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "bunqueue", "worker", *args, "-H", broker.host],
+            cwd=shop,
+            env=environ,
+            stderr=log,
+        ) as process,
+    ):
+        try:
+            deadline = time.monotonic() + START_S_MAX
+            while not (shop / "started").exists():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(POLL_S)
+            process.send_signal(number)
+            status = process.wait(STOP_S_MAX)
+        finally:
+            process.kill()
+        log.seek(0)
+        return status, log.read()
 
 
 @pytest.mark.parametrize("executor", ["greenlet", "thread"])
@@ -419,25 +435,28 @@ def test_worker_takes_a_factory(memory_broker, shop):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_worker_finishes_its_jobs_on_a_signal(memory_broker, shop, executor, number):
     job_id = pushed(memory_broker, data="0.5")
-    process = started_worker(
-        *("shop:slow", "-q", "emails", "-x", executor), broker=memory_broker, shop=shop
+    status, log = stopped_worker(
+        *("shop:slow", "-q", "emails", "-x", executor),
+        number=number,
+        broker=memory_broker,
+        shop=shop,
     )
-    process.send_signal(number)
 
-    assert 0 == process.wait(20), process.stderr.read()
-    process.stderr.close()
+    assert 0 == status, log
     assert 'Result: "slept"\n' == bunqueue("job", "result", job_id, broker=memory_broker).out
 
 
-def test_worker_gives_its_jobs_back_when_the_grace_is_over(memory_broker, shop):
+@pytest.mark.parametrize("executor", ["greenlet", "thread"])
+def test_worker_gives_its_jobs_back_when_the_grace_is_over(memory_broker, shop, executor):
     job_id = pushed(memory_broker, data="30")
-    process = started_worker(
-        *("shop:slow", "-q", "emails", "--grace", "0.2"), broker=memory_broker, shop=shop
+    status, log = stopped_worker(
+        *("shop:slow", "-q", "emails", "-x", executor, "--grace", "0.2"),
+        number=signal.SIGTERM,
+        broker=memory_broker,
+        shop=shop,
     )
-    process.send_signal(signal.SIGTERM)
 
-    assert 3 == process.wait(20), process.stderr.read()
-    process.stderr.close()
+    assert 3 == status, log
     assert "State: waiting\n" == bunqueue("job", "state", job_id, broker=memory_broker).out
 
 
