@@ -110,7 +110,7 @@ def command_line() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
     yield "Exit status 0: done; 1: refused, unreachable or unknown command; 2: bad usage."
     yield from ("", "```text", *overview().splitlines(), "```")
-    for row in SUBCOMMANDS.values():
+    for _, row in sorted(SUBCOMMANDS.items()):
         yield from ("", f"## bunqueue {row.name}", "", "```text", *row.usage.splitlines(), "```")
 
 

@@ -122,9 +122,10 @@ def run(args: Args) -> int:
                 push_s = time.monotonic() - began
                 is_complete = work(queue, path, tally)
                 work_s = time.monotonic() - began - push_s
-                counts, size = queue.get_job_counts(), path.stat().st_size
+                counts = queue.get_job_counts()
         finally:
             shutdown_manager()
+        size = path.stat().st_size
     print(f"\nPushed in {push_s:.2f} s, settled in {work_s:.2f} s, file of {size // 1024} KiB.\n")
     print("\n".join(table(HEAD, summary(tally))))
     problems = faults(tally, counts)

@@ -53,16 +53,10 @@ def dispatch(argv: list[str]) -> int:
 
 def overview() -> str:
     """Return the text of ``bunqueue --help``."""
-    lines = [
-        bunqueue.__doc__ or "",
-        "",
-        "Usage:",
-        "  bunqueue [options] COMMAND ...",
-        "",
-        "Commands:",
-    ]
+    lines = [(bunqueue.__doc__ or "").partition("\n")[0], ""]
+    lines += ["Usage:", "  bunqueue [options] COMMAND ...", "", "Commands:"]
     width = max(map(len, SUBCOMMANDS))
-    lines += [f"  {row.name.ljust(width)}  {row.summary}" for row in SUBCOMMANDS.values()]
+    lines += [f"  {name.ljust(width)}  {row.summary}" for name, row in sorted(SUBCOMMANDS.items())]
     lines += ["", "Without a command it starts the broker."]
     lines += ["'bunqueue COMMAND --help' tells its options, with an example."]
     return "\n".join(lines)
