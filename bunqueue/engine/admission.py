@@ -111,11 +111,15 @@ def _refusal(queue: Queue, entry: Entry, now: int) -> str | None:
     _, _, options, own = entry
     if own is None:
         return None
+    key = own.get("uniqueKey")
+    return _unsupported(own) or (keys.refusal(queue, key, options, now) if key else None)
+
+
+def _unsupported(own: Mapping[str, Any]) -> str | None:
     for option in UNSUPPORTED:
         if own.get(option):
             return f"{option} is not supported yet"
-    key = own.get("uniqueKey")
-    return keys.refusal(queue, key, options, now) if key else None
+    return None
 
 
 def _admit_plain(
@@ -143,20 +147,23 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
     name, data, options, own = entry
     if own is None:
         return _admit_plain(engine, queue, name, data, options, now).id
-    problem = _refusal(queue, entry, now)
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
         return _twin(engine, queue, old, now)
+    problem = _unsupported(own)
     if problem:
         raise Refused(problem)
     key = own.get("uniqueKey") or None
-    replaced = None
+    replaced = robbed = None
     if key is not None:
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
-            if not keys.meet(queue, owner, key, options, now):
+            if not keys.meet(engine, queue, owner, key, options, now):
                 return _twin(engine, queue, owner, now)
-            replaced = owner if owner.place != ACTIVE else None
+            if owner.place == ACTIVE:
+                robbed = owner
+            else:
+                replaced = owner
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
     job = _new_job(engine, queue, entry, custom_id, now)
@@ -164,7 +171,11 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
     ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
     for gone, _ in ended:
         _retire(engine, gone)
+    had_until = None
     if key is not None:
+        if robbed is not None:
+            had_until = keys.lose(robbed)
+            engine.storage.rewritten(robbed)
         ttl = (options.deduplication or {}).get("ttl")
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
     engine.index.put(job)
@@ -172,9 +183,8 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
     if options.durable or ended:
         job.place = ADMITTED
         queue.admitted[job.id] = job
-        engine.storage.sync(
-            _withdraw, (engine, job, ended, now), _publish, durable=bool(options.durable)
-        )
+        args = (engine, job, ended, robbed, had_until, now)
+        engine.storage.sync(_withdraw, args, _publish, durable=bool(options.durable))
     else:
         _enter(engine, job, now)
     return job.id
@@ -204,8 +214,6 @@ def _twin(engine: "Engine", queue: Queue, owner: Job, now: int) -> str:
     """Answer for a newcomer with the live job that holds its id or key."""
     if owner.place == ADMITTED:
         engine.storage.sync()
-    if owner.extra.unique_until is not None:
-        engine.storage.rewritten(owner)
     if engine.listeners:
         emit(engine, "duplicated", queue.name, owner.id, now)
     return owner.id
@@ -233,7 +241,14 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
         engine.serve(queue, now)
 
 
-def _publish(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: int) -> None:
+def _publish(
+    engine: "Engine",
+    job: Job,
+    ended: list[tuple[Job, Memory]],
+    _robbed: Job | None,
+    _had_until: int | None,
+    now: int,
+) -> None:
     """Show the job after its commit."""
     if job.place != ADMITTED:
         return  # obliterated meanwhile
@@ -245,8 +260,19 @@ def _publish(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: i
     _enter(engine, job, now)
 
 
-def _withdraw(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: int) -> None:
-    """Undo an admission whose commit failed: no trace of the new job, the old ones as before."""
+def _withdraw(
+    engine: "Engine",
+    job: Job,
+    ended: list[tuple[Job, Memory]],
+    robbed: Job | None,
+    had_until: int | None,
+    now: int,
+) -> None:
+    """Undo an admission whose commit failed: no trace of the new job, the old ones as before.
+
+    Args:
+        robbed: The running job whose key it took, and until when (``had_until``) that one had it.
+    """
     if job.place == ADMITTED:
         take_out(engine, job)
         keys.release(job)
@@ -255,3 +281,7 @@ def _withdraw(engine: "Engine", job: Job, ended: list[tuple[Job, Memory]], now: 
         engine.storage.removed(job)
     for gone, memory in reversed(ended):
         put_back(engine, gone, memory, now)
+    if robbed is not None and robbed.place in LIVE:
+        robbed.own_extra().unique_until = had_until
+        keys.reclaim(robbed, now)
+        engine.storage.rewritten(robbed)

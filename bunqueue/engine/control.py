@@ -391,7 +391,7 @@ def _free(engine: "Engine", job: Job, now: int) -> bool:
         return False
     memory = remember(job)
     keys.release(job)
-    job.own_extra().unique_until = 0
+    keys.lose(job)
     engine.storage.rewritten(job)
     engine.storage.sync(put_back, (engine, job, memory, now))
     return True

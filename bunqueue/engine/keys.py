@@ -13,9 +13,11 @@ from bunqueue.errors import Refused
 from bunqueue.protocol.options import JobOptions
 
 if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
     from bunqueue.engine.job import Job
 
 LIVE = frozenset((ADMITTED, QUEUED, PARKED, ACTIVE))
+LOST = 0  # ``unique_until`` of a job whose key was taken away: expired since ever
 EXTENDED = "Duplicate unique_key (extended TTL)"
 
 
@@ -38,7 +40,9 @@ def refusal(queue: Queue, key: str, options: JobOptions, now: int) -> str | None
     return EXTENDED if _strategy(options) == "extend" else None
 
 
-def meet(queue: Queue, owner: "Job", key: str, options: JobOptions, now: int) -> bool:
+def meet(
+    engine: "Engine", queue: Queue, owner: "Job", key: str, options: JobOptions, now: int
+) -> bool:
     """Apply the newcomer's policy to the live owner of its key.
 
     Returns:
@@ -54,6 +58,7 @@ def meet(queue: Queue, owner: "Job", key: str, options: JobOptions, now: int) ->
         until = now + int((options.deduplication or {})["ttl"])
         queue.keys[key].until = until
         owner.own_extra().unique_until = until
+        engine.storage.rewritten(owner)
         if owner.place in (ACTIVE, PARKED):
             raise Refused(EXTENDED)
     return False
@@ -74,6 +79,14 @@ def take(queue: Queue, job: "Job", key: str, until: int | None) -> None:
     queue.keys[key] = KeyOwner(job, until)
 
 
+def lose(job: "Job") -> int | None:
+    """Let a running job go on without its key, for good; return until when it had it."""
+    extra = job.own_extra()
+    until = extra.unique_until
+    extra.unique_until = LOST
+    return until
+
+
 def release(job: "Job") -> None:
     """Free the job's key, if it still owns it."""
     key = job.extra.unique_key
@@ -89,11 +102,10 @@ def reclaim(job: "Job", now: int) -> bool:
     key = job.extra.unique_key
     if key is None:
         return True
-    until = job.extra.unique_until
-    if until is not None and until <= now:
-        return True
     owner = owner_of(job.queue, key, now)
     if owner is not None and owner is not job:
         return False
-    job.queue.keys[key] = KeyOwner(job, until)
+    until = job.extra.unique_until
+    if until is None or until > now:
+        job.queue.keys[key] = KeyOwner(job, until)
     return True

@@ -247,10 +247,12 @@ class World:
         clock: Clock | None = None,
         settings: EngineSettings | None = None,
         peer_type: type[FakePeer] = FakePeer,
+        seed: int = SEED,
     ) -> None:
         self.storage = MemoryStorage() if storage is None else storage
         self.clock = clock or Clock()
-        self.rng = Random(SEED)
+        self.seed = seed
+        self.rng = Random(seed)
         self.engine = Engine(
             self.storage,
             settings,
@@ -424,7 +426,7 @@ class World:
         storage = ScriptedStorage()
         storage.rows = dict(self.storage.rows)
         storage.tables = {name: dict(rows) for name, rows in self.storage.tables.items()}
-        world = World(storage, self.clock, self.settings)
+        world = World(storage, self.clock, self.settings, seed=self.seed + 1)
         world.settle()
         return world
 
