@@ -1,0 +1,365 @@
+"""What a Worker does, over TCP and embedded: the same sentences, the same code."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from bunqueue import DelayedError, Job, JobCancelledError, UnrecoverableError
+from tests.support.transports import Transport, tcp_broker, transport
+
+__all__ = ["tcp_broker", "transport"]
+
+WAIT_S = 10.0
+
+
+class Heard:
+    """Listens to a worker's events and lets a test wait for them."""
+
+    def __init__(self, worker: Any, *events: str) -> None:
+        self.events: list[tuple[Any, ...]] = []
+        self._changed = threading.Condition()
+        for event in events:
+            worker.on(event, lambda *args, event=event: self._note(event, *args))
+
+    def _note(self, *words: Any) -> None:
+        with self._changed:
+            self.events.append(words)
+            self._changed.notify_all()
+
+    def wait_for(self, event: str, count: int = 1) -> tuple[Any, ...]:
+        deadline = time.monotonic() + WAIT_S
+        with self._changed:
+            while len(found := [one for one in self.events if one[0] == event]) < count:
+                assert self._changed.wait(deadline - time.monotonic()), self.events
+            return found[count - 1]
+
+    @property
+    def names(self) -> list[str]:
+        return [one[0] for one in self.events]
+
+
+def test_jobs_are_run_and_their_results_kept(transport: Transport) -> None:
+    queue = transport.queue()
+    jobs = queue.add_bulk_jobs([{"name": "square", "data": n} for n in range(20)])
+    worker = transport.worker(lambda job: job.data**2, autorun=False)
+    heard = Heard(worker, "completed", "error")
+    worker.start()
+
+    heard.wait_for("completed", 20)
+
+    assert [n**2 for n in range(20)] == [queue.get_result(job.id) for job in jobs]
+    assert {"completed": 20} == {key: n for key, n in queue.get_job_counts().items() if n}
+    assert (20, 0, 0) == tuple(worker.stats()[key] for key in ("processed", "failed", "active"))
+    assert "error" not in heard.names
+
+
+def test_never_more_handlers_than_slots(transport: Transport) -> None:
+    queue = transport.queue()
+    queue.add_bulk([{"name": "x"}] * 30)
+    running, most = [0], [0]
+    lock = threading.Lock()
+
+    def handle(_job: Job) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.005)
+        with lock:
+            running[0] -= 1
+
+    worker = transport.worker(handle, concurrency=3, autorun=False)
+    heard = Heard(worker, "completed")
+    worker.start()
+    heard.wait_for("completed", 30)
+
+    assert 3 == most[0]
+
+
+def test_events_come_in_their_order(transport: Transport) -> None:
+    queue = transport.queue()
+    queue.add("x")
+
+    def handle(job: Job) -> str:
+        job.update_progress(50, "half")
+        job.log("line")
+        return "done"
+
+    worker = transport.worker(handle, autorun=False, poll_timeout_ms=50)
+    heard = Heard(worker, "ready", "active", "progress", "log", "completed", "drained", "closed")
+    worker.start()
+    heard.wait_for("drained")
+    worker.close()
+
+    assert "ready" in heard.names
+    told = [event for event in heard.events if event[0] != "ready"]  # from another thread
+    assert ["active", "progress", "log", "completed", "drained", "closed"] == [
+        event[0] for event in told
+    ]
+    assert (50, "line", "done") == (told[1][2], told[2][2], told[3][2])
+
+
+def test_a_failure_is_tried_again_and_then_is_final(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x", attempts=2, backoff={"type": "fixed", "delay": 1})
+
+    def fail(job: Job) -> None:
+        raise RuntimeError(f"attempt {job.attempts}")
+
+    worker = transport.worker(fail, autorun=False)
+    heard = Heard(worker, "failed")
+    worker.start()
+    heard.wait_for("failed", 2)
+
+    found = queue.get_job(job.id)
+    assert found is not None
+    assert ("failed", 2, "attempt 1") == (found.state, found.attempts, found.failed_reason)
+    assert found.stacktrace is not None
+    assert "RuntimeError: attempt 1" == found.stacktrace[-1]
+    assert ["attempt 0", "attempt 1"] == [str(event[2]) for event in heard.events]
+
+
+def test_an_unrecoverable_error_gives_up_at_once(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x", attempts=5)
+
+    def fail(_job: Job) -> None:
+        raise UnrecoverableError("never")
+
+    worker = transport.worker(fail, autorun=False)
+    heard = Heard(worker, "failed")
+    worker.start()
+    heard.wait_for("failed")
+
+    assert "failed" == queue.get_state(job.id)
+
+
+def test_a_delayed_error_runs_the_job_again_without_a_failure(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x")
+    runs = []
+
+    def handle(job: Job) -> str:
+        runs.append(job.attempts)
+        if len(runs) == 1:
+            raise DelayedError(5)
+        return "second"
+
+    worker = transport.worker(handle, autorun=False)
+    heard = Heard(worker, "completed", "failed", "error")
+    worker.start()
+    heard.wait_for("completed")
+
+    assert [0, 0] == runs
+    assert "second" == queue.get_result(job.id)
+    assert ["completed"] == heard.names
+
+
+def test_a_handler_that_moves_its_job_ends_the_delivery(transport: Transport) -> None:
+    queue = transport.queue()
+    moved = queue.add("later")
+    worker = transport.worker(lambda job: job.move_to_delayed(60_000), autorun=False)
+    heard = Heard(worker, "active", "completed", "failed", "error", "drained")
+    worker.start()
+    heard.wait_for("drained")
+
+    assert "delayed" == queue.get_state(moved.id)
+    assert ["active", "drained"] == heard.names
+
+
+def test_acks_in_batches_are_applied_one_and_all(transport: Transport) -> None:
+    queue = transport.queue()
+    ids = queue.add_bulk([{"name": "x", "data": n} for n in range(50)])
+    worker = transport.worker(
+        lambda job: job.data, ack_batch={"max_size": 7, "max_delay_ms": 5}, autorun=False
+    )
+    heard = Heard(worker, "completed", "error")
+    worker.start()
+    heard.wait_for("completed", 50)
+    worker.close()
+
+    assert list(range(50)) == [queue.get_result(job_id) for job_id in ids]
+    assert "error" not in heard.names
+
+
+def test_closing_lets_active_jobs_finish(transport: Transport) -> None:
+    queue = transport.queue()
+    jobs = queue.add_bulk_jobs([{"name": "x"}, {"name": "y"}])
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(_job: Job) -> None:
+        started.set()
+        go_on.wait(WAIT_S)
+
+    worker = transport.worker(handle, concurrency=1)
+    assert started.wait(WAIT_S)
+
+    assert not worker.close(timeout=0.05)
+    go_on.set()
+    assert worker.close(timeout=WAIT_S)
+
+    assert ["completed", "waiting"] == [job.get_state() for job in jobs]
+    assert [] == queue.get_workers(scope="queue")
+
+
+def test_closing_an_idle_worker_does_not_wait_for_its_poll(transport: Transport) -> None:
+    worker = transport.worker(lambda job: None, poll_timeout_ms=30_000)
+    worker.wait_until_ready()
+    began = time.monotonic()
+
+    assert worker.close(timeout=WAIT_S)
+
+    assert time.monotonic() - began < 3
+    assert worker.is_closed()
+
+
+def test_a_forced_close_sends_jobs_back_uncharged(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x")
+    started, go_on = threading.Event(), threading.Event()
+    reasons = []
+
+    def handle(job: Job) -> None:
+        started.set()
+        job.signal.wait(WAIT_S)
+        reasons.append(job.signal.reason)
+        go_on.wait(WAIT_S)
+
+    worker = transport.worker(handle, autorun=False)
+    heard = Heard(worker, "completed", "failed", "error")
+    worker.start()
+    assert started.wait(WAIT_S)
+
+    assert worker.close(timeout=WAIT_S, force=True)
+
+    found = queue.get_job(job.id)
+    assert found is not None
+    assert ("waiting", 0) == (found.state, found.attempts)
+    go_on.set()
+    assert [] == heard.names
+
+
+def test_cancelling_tells_the_handler(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x", attempts=1)
+    started = threading.Event()
+
+    def handle(job: Job) -> None:
+        started.set()
+        job.signal.wait(WAIT_S)
+        job.raise_if_cancelled()
+
+    worker = transport.worker(handle, autorun=False)
+    heard = Heard(worker, "failed", "cancelled")
+    worker.start()
+    assert started.wait(WAIT_S)
+
+    assert worker.cancel_job(job.id, "not needed")
+    assert not worker.cancel_job("nobody")
+
+    _event, _job, error = heard.wait_for("failed")
+    assert JobCancelledError is type(error)
+    assert ("cancelled", {"jobId": job.id, "reason": "not needed"}) == heard.wait_for("cancelled")
+
+
+def test_a_paused_worker_pulls_nothing(transport: Transport) -> None:
+    queue = transport.queue()
+    worker = transport.worker(lambda job: None, autorun=False, poll_timeout_ms=0)
+    heard = Heard(worker, "completed")
+    worker.pause()
+    worker.start()
+    queue.add("x")
+
+    assert worker.is_paused()
+    assert 1 == queue.count()
+
+    worker.resume()
+    heard.wait_for("completed")
+
+
+def test_a_worker_is_registered_while_it_runs(transport: Transport) -> None:
+    queue = transport.queue()
+    worker = transport.worker(lambda job: None, name="mine", concurrency=3)
+    worker.wait_until_ready()
+
+    (listed,) = queue.get_workers(scope="queue")
+
+    assert ("mine", 3) == (listed["name"], listed["concurrency"])
+
+
+def test_max_jobs_closes_the_worker(transport: Transport) -> None:
+    queue = transport.queue()
+    queue.add_bulk([{"name": "x"}] * 5)
+    worker = transport.worker(
+        lambda job: None, max_jobs=3, batch_size=1, concurrency=1, autorun=False
+    )
+
+    worker.run()
+
+    assert 3 == worker.stats()["processed"]
+    assert 2 == queue.count()
+
+
+def test_a_lease_outlives_its_span_while_the_handler_works(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x")
+    worker = transport.worker(lambda job: time.sleep(1.0), lock_ttl_ms=300, autorun=False)
+    heard = Heard(worker, "completed", "error")
+    worker.start()
+    heard.wait_for("completed")
+
+    found = queue.get_job(job.id)
+    assert found is not None
+    assert ("completed", 0) == (found.state, found.attempts)
+
+
+def test_a_generators_last_value_is_the_result(transport: Transport) -> None:
+    queue = transport.queue()
+    yielded, returned = queue.add("yielded"), queue.add("returned")
+
+    def handle(job: Job) -> Any:
+        yield 1
+        yield 2
+        if job.name == "returned":
+            return 3
+        return None
+
+    transport.worker(handle)
+
+    assert (2, 3) == (queue.wait_for_job(yielded.id), queue.wait_for_job(returned.id))
+
+
+def test_jobs_pulled_by_hand_are_processed_by_hand(transport: Transport) -> None:
+    queue = transport.queue()
+    first, second = queue.add_bulk_jobs([{"name": "a"}, {"name": "b"}])
+    worker = transport.worker(lambda job: job.name, autorun=False)
+
+    job = worker.get_next_job()
+    assert job is not None
+    following = worker.process_job_manually(job, worker.get_next_job)
+
+    assert following is not None
+    assert ("completed", "active") == (first.get_state(), second.get_state())
+    assert worker.process_job_manually(following, worker.get_next_job) is None
+    assert "b" == queue.get_result(second.id)
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_limiter_bounds_the_job_starts(transport: Transport, concurrency: int) -> None:
+    queue = transport.queue()
+    queue.add_bulk([{"name": "x"}] * 6)
+    starts: list[float] = []
+    worker = transport.worker(
+        lambda job: starts.append(time.monotonic()),
+        concurrency=concurrency,
+        limiter={"max": 2, "duration": 150},
+        autorun=False,
+    )
+    heard = Heard(worker, "completed")
+    worker.start()
+    heard.wait_for("completed", 6)
+
+    assert all(later - earlier > 0.14 for earlier, later in zip(starts, starts[2:], strict=False))
