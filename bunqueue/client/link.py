@@ -216,7 +216,9 @@ class Link:
         if start < end:
             inbox += data[start:]
 
-    def _hand_out(self, message: dict[str, Any]) -> None:
+    def _hand_out(self, message: Any) -> None:
+        if message.__class__ is not dict:
+            raise ValueError("a reply that is no map")
         req_id = message.get("reqId")
         if req_id is not None:
             self.timeouts = 0
