@@ -75,6 +75,8 @@ def requeue(engine: "Engine", job: Job, event: str, now: int) -> None:
     move(job, event)
     job.stamp += 1
     job.queue.run_set.enter(job, now)
+    if job.options.ttl is not None and job.extra.ttl_timer is None:
+        engine.arm_ttl(job)  # its time may have come while it was running
 
 
 def forget(engine: "Engine", job: Job) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
+from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import COMPLETED, FAILED, GONE, STATES, state_of
 from bunqueue.errors import NotFound
@@ -182,11 +183,12 @@ def end_waits(engine: "Engine", job: Job) -> None:
     if waits is None:
         return
     answer = job if job.place == COMPLETED or _was_acknowledged(job) else None
+    commits = MUST_COMMIT if engine.storage.is_persistent else NO_WAIT
     for later in list(waits):
         leave = later.on_cancel
         if leave is not None:
             leave()
-        later.resolve(answer)
+        later.resolve(answer, commits)
 
 
 def _was_acknowledged(job: Job) -> bool:

@@ -1,0 +1,472 @@
+"""Leases, heartbeats, and late answers: the table of wire.md 5.2, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.engine import World
+
+ID = "the-job"
+E1 = f"Job not found or not in processing state: {ID}"
+REQUIRED = f"Lock token required for job {ID}"
+INVALID = f"Invalid or expired lock token for job {ID}"
+FINALIZED = {"ok": True, "data": {"applied": False, "reason": "already-finalized"}}
+IGNORED = {"ok": True, "data": {"ignoredIndices": [0], "ignoredIds": [ID]}}
+DONE = {"ok": True}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# -- situations: each brings the job there and returns its last token ----------------------------
+
+
+def leased(world: World) -> str:
+    world.push(jobId=ID, backoff=60_000)
+    return world.lease(lockTtl=1_000)[1]
+
+
+def unleased(world: World) -> str:
+    world.push(jobId=ID)
+    world.pull()
+    return "any"
+
+
+def expired(world: World) -> str:
+    token = leased(world)
+    world.clock.ms += 1_500
+    return token
+
+
+def swept(world: World) -> str:
+    token = leased(world)
+    world.forward(3_000)
+    assert "waiting" == world.state(ID)
+    return token
+
+
+def stalled(world: World) -> str:
+    world.push(jobId=ID, backoff=60_000)
+    token = world.lease(lockTtl=600_000)[1]
+    world.forward(45_000)
+    assert "delayed" == world.state(ID)
+    return token
+
+
+def never_pulled(world: World) -> str:
+    world.push(jobId=ID)
+    return "any"
+
+
+def handed_to_another(world: World) -> str:
+    token = swept(world)
+    assert ID == world.lease()[0]
+    return token
+
+
+def timed_out(world: World) -> str:
+    world.push(jobId=ID, timeout=500, backoff=60_000)
+    token = world.lease()[1]
+    world.forward(500)
+    assert "delayed" == world.state(ID)
+    return token
+
+
+def timed_out_for_good(world: World) -> str:
+    world.push(jobId=ID, timeout=500, maxAttempts=1)
+    token = world.lease()[1]
+    world.forward(500)
+    assert "failed" == world.state(ID)
+    return token
+
+
+def cron_dropped(world: World) -> str:
+    world.push(jobId=ID, uniqueKey="cron:nightly")
+    token = world.lease(lockTtl=1_000)[1]
+    world.forward(3_000)
+    assert "unknown" == world.state(ID)
+    return token
+
+
+def completed(world: World) -> str:
+    token = leased(world)
+    world.ok("ACK", id=ID, token=token)
+    return token
+
+
+def failed(world: World) -> str:
+    token = leased(world)
+    world.ok("FAIL", id=ID, token=token, unrecoverable=True)
+    return token
+
+
+def swept_for_good(world: World) -> str:
+    world.push(jobId=ID, maxAttempts=1)
+    token = world.lease(lockTtl=1_000)[1]
+    world.forward(3_000)
+    assert "failed" == world.state(ID)
+    return token
+
+
+def cancelled(world: World) -> str:
+    world.push(jobId=ID)
+    world.ok("Cancel", id=ID)
+    return "any"
+
+
+def obliterated(world: World) -> str:
+    token = leased(world)
+    world.ok("Obliterate", queue="q")
+    return token
+
+
+def never_existed(_world: World) -> str:
+    return "any"
+
+
+def in_backoff(world: World) -> str:
+    token = leased(world)
+    world.ok("FAIL", id=ID, token=token)
+    return token
+
+
+def moved_back(world: World) -> str:
+    token = leased(world)
+    world.ok("MoveToDelayed", id=ID, token=token, delay=1_000)
+    return token
+
+
+RIGHT, NONE, WRONG = "right", "none", "wrong"
+Row = tuple[Callable[[World], str], str, Any, Any, Any]
+
+# situation, token, and the replies to ACK, FAIL and a batch of one
+TABLE: list[Row] = [
+    (leased, RIGHT, DONE, DONE, DONE),
+    (leased, NONE, REQUIRED, REQUIRED, REQUIRED),
+    (leased, WRONG, INVALID, INVALID, INVALID),
+    (unleased, RIGHT, DONE, DONE, DONE),
+    (unleased, NONE, DONE, DONE, DONE),
+    (unleased, WRONG, DONE, DONE, DONE),
+    (expired, RIGHT, DONE, DONE, DONE),
+    (expired, WRONG, INVALID, INVALID, INVALID),
+    (swept, RIGHT, DONE, FINALIZED, DONE),
+    (swept, NONE, E1, E1, E1),
+    (swept, WRONG, E1, E1, E1),
+    (stalled, RIGHT, DONE, FINALIZED, DONE),
+    (stalled, NONE, E1, E1, E1),
+    (stalled, WRONG, E1, E1, E1),
+    (never_pulled, RIGHT, E1, E1, E1),
+    (never_pulled, NONE, E1, E1, E1),
+    (handed_to_another, RIGHT, INVALID, INVALID, INVALID),
+    (timed_out, RIGHT, FINALIZED, FINALIZED, IGNORED),
+    (timed_out, NONE, E1, E1, E1),
+    (timed_out, WRONG, E1, E1, E1),
+    (timed_out_for_good, RIGHT, FINALIZED, FINALIZED, IGNORED),
+    (timed_out_for_good, WRONG, E1, E1, E1),
+    (cron_dropped, RIGHT, FINALIZED, FINALIZED, IGNORED),
+    (cron_dropped, WRONG, E1, E1, E1),
+    (cron_dropped, NONE, E1, E1, E1),
+    *((end, token, E1, E1, E1) for end in (completed, failed, swept_for_good, cancelled,
+                                           obliterated, never_existed, in_backoff, moved_back)
+      for token in (RIGHT, NONE, WRONG)),
+]  # fmt: skip
+CELLS = [
+    pytest.param(situation, token, command, reply, id=f"{situation.__name__}-{token}-{command}")
+    for situation, token, *replies in TABLE
+    for command, reply in zip(("ACK", "FAIL", "ACKB"), replies, strict=True)
+]
+
+
+@pytest.mark.parametrize(("situation", "token", "command", "reply"), CELLS)
+def test_a_late_answer_is_treated_as_the_table_says(
+    world: World, situation: Callable[[World], str], token: str, command: str, reply: Any
+) -> None:
+    right = situation(world)
+    shown = {RIGHT: right, NONE: None, WRONG: "made-up"}[token]
+    before = world.go("GetJob", id=ID)
+
+    if command == "ACKB":
+        found = world.go("ACKB", ids=[ID], tokens=[shown])
+    else:
+        found = world.go(command, id=ID, token=shown)
+
+    assert ({"ok": False, "error": reply} if isinstance(reply, str) else reply) == found
+    if reply == DONE:
+        assert ("completed" if command != "FAIL" else "delayed") == world.state(ID)
+    else:
+        assert before == world.go("GetJob", id=ID)
+
+
+# -- ACKB ----------------------------------------------------------------------------------------
+
+
+def two_leased(world: World) -> tuple[list[str], list[str]]:
+    world.push(jobId="a")
+    world.push(jobId="b")
+    reply = world.ok("PULLB", queue="q", count=2, owner="w")
+    return ["a", "b"], reply["tokens"]
+
+
+def test_a_batch_with_one_bad_token_is_refused_as_a_whole(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    text = "Invalid or expired lock token for job b"
+    assert text == world.error("ACKB", ids=ids, tokens=[tokens[0], "bad"])
+    assert {"active": 2} == world.counts()
+
+
+def test_an_unknown_id_is_an_error_but_the_others_are_applied(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    text = "Job not found or not in processing state: ghost"
+    assert text == world.error("ACKB", ids=["ghost", *ids], tokens=[None, *tokens])
+    assert {"completed": 2} == world.counts()
+
+
+def test_an_id_twice_is_applied_once_and_an_error(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    text = "Job not found or not in processing state: a"
+    assert text == world.error("ACKB", ids=["a", *ids], tokens=[tokens[0], *tokens])
+    assert {"completed": 2} == world.counts()
+
+
+def test_ignored_positions_are_exact(world: World) -> None:
+    ids, tokens = two_leased(world)
+    world.push(jobId="late", timeout=500)
+    _, late = world.lease()
+    world.forward(500)
+
+    reply = world.ok("ACKB", ids=["a", "late", "b"], tokens=[tokens[0], late, tokens[1]])
+
+    assert {"ignoredIndices": [1], "ignoredIds": ["late"]} == reply["data"]
+    assert ids == ["a", "b"]
+    assert ["completed", "completed"] == [world.state("a"), world.state("b")]
+
+
+@pytest.mark.parametrize("name", ["tokens", "results", "removeOnCompletes"])
+def test_parallel_lists_must_be_as_long_as_ids(world: World, name: str) -> None:
+    two_leased(world)
+
+    text = f"ACKB {name} length must match ids length"
+    assert text == world.error("ACKB", ids=["a", "b"], **{name: [None]})
+
+
+def test_results_and_removals_are_positional(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    world.ok("ACKB", ids=ids, tokens=tokens, results=[None, 5], removeOnCompletes=[None, True])
+
+    assert {"id": "a", "result": None} == world.ok("GetResult", id="a")
+    assert "unknown" == world.state("b")
+
+
+def test_removals_count_without_results(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    world.ok("ACKB", ids=ids, tokens=tokens, removeOnCompletes=[True, False])
+
+    assert ["unknown", "completed"] == [world.state("a"), world.state("b")]
+
+
+# -- renewal -------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_with_the_token_renews_for_the_leases_own_span(world: World) -> None:
+    token = leased(world)
+    world.forward(900)
+    assert {"data": {"ok": True}} == world.ok("JobHeartbeat", id=ID, token=token)
+
+    world.forward(999)
+    assert "active" == world.state(ID)
+    world.forward(2_000)
+    assert "waiting" == world.state(ID)
+
+
+@pytest.mark.parametrize("command", ["JobHeartbeat", "ExtendLock"])
+def test_a_renewal_may_name_its_span(world: World, command: str) -> None:
+    token = leased(world)
+    world.ok(command, id=ID, token=token, duration=20_000)
+
+    world.forward(19_000)
+
+    assert "active" == world.state(ID)
+    world.forward(3_000)
+    assert "waiting" == world.state(ID)
+
+
+def test_a_heartbeat_without_the_token_does_not_extend_the_lease(world: World) -> None:
+    leased(world)
+    world.forward(900)
+    world.ok("JobHeartbeat", id=ID)
+
+    assert world.now == world.job(ID)["lastHeartbeat"]
+    world.forward(2_000)
+    assert "waiting" == world.state(ID)
+
+
+def test_progress_does_not_extend_the_lease(world: World) -> None:
+    leased(world)
+    world.forward(900)
+    world.ok("Progress", id=ID, progress=1)
+
+    assert world.now == world.job(ID)["lastHeartbeat"]
+    world.forward(2_000)
+    assert "waiting" == world.state(ID)
+
+
+def test_a_lock_may_be_extended_without_its_token(world: World) -> None:
+    leased(world)
+    world.ok("ExtendLock", id=ID, duration=10_000)
+
+    world.forward(9_000)
+
+    assert "active" == world.state(ID)
+
+
+def test_a_job_without_a_lease_has_no_lock_to_extend(world: World) -> None:
+    unleased(world)
+
+    assert "Lock not found or invalid token" == world.error("ExtendLock", id=ID)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("JobHeartbeat", "Job not found or not active (or invalid token)"),
+        ("ExtendLock", "Lock not found or invalid token"),
+    ],
+)
+def test_an_expired_lease_is_not_renewed_but_still_guards(
+    world: World, command: str, text: str
+) -> None:
+    token = expired(world)
+
+    assert text == world.error(command, id=ID, token=token)
+    assert INVALID == world.error("ACK", id=ID, token="made-up")
+    assert DONE == world.go("ACK", id=ID, token=token)
+
+
+def test_a_batch_of_heartbeats_counts_those_that_took_effect(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    reply = world.ok("JobHeartbeatB", ids=[*ids, "ghost"], tokens=[tokens[0], "bad", None])
+
+    assert {"ok": True, "count": 1} == reply["data"]
+    assert {"ok": True, "count": 2} == world.ok("JobHeartbeatB", ids=ids)["data"]
+
+
+def test_several_locks_are_extended_each_by_its_own_span(world: World) -> None:
+    ids, tokens = two_leased(world)
+
+    reply = world.ok(
+        "ExtendLocks", ids=ids, tokens=[tokens[0], "bad"], durations=[60_000, 60_000]
+    )
+
+    assert {"count": 1} == reply
+    world.ok("SetStallConfig", queue="q", config={"enabled": False})
+    world.forward(45_000)
+    assert ["active", "waiting"] == [world.state("a"), world.state("b")]
+
+
+def test_retired_tokens_are_bounded() -> None:
+    from bunqueue.engine.leases import RETIRED_TOKENS_MAX, RetiredTokens
+
+    retired = RetiredTokens()
+    for number in range(RETIRED_TOKENS_MAX + 2):
+        retired.add(str(number), "t")
+    retired.add("nothing", None)
+
+    assert RETIRED_TOKENS_MAX == len(retired)
+    assert ("1", "t") not in retired
+    assert ("2", "t") in retired
+
+
+# -- a connection that goes ----------------------------------------------------------------------
+
+
+def test_what_a_closed_connection_had_goes_back_uncharged_to_its_place(world: World) -> None:
+    peer = world.connect()
+    first = world.push()
+    second = world.push()
+    assert first == world.pull(peer=peer)
+    world.listen()
+
+    world.close(peer)
+
+    assert [] == world.events
+    assert (0, 0, None) == tuple(
+        world.job(first)[key] for key in ("attempts", "stallCount", "startedAt")
+    )
+    assert [first, second] == world.pull_all()
+
+
+def test_a_lease_never_renewed_goes_back_too(world: World) -> None:
+    peer = world.connect()
+    world.push(jobId=ID)
+    _, token = world.lease(peer=peer)
+    world.ok("JobHeartbeat", id=ID)
+
+    world.close(peer)
+
+    assert "waiting" == world.state(ID)
+    assert INVALID != world.go("ACK", id=ID, token=token).get("error")
+
+
+def test_a_detached_job_stays_active(world: World) -> None:
+    peer = world.connect()
+    job_id = world.push()
+    world.pull(peer=peer, detach=True)
+
+    world.close(peer)
+
+    assert "active" == world.state(job_id)
+    world.ok("ACK", id=job_id)
+
+
+def test_detach_is_honoured_only_without_an_owner(world: World) -> None:
+    peer = world.connect()
+    job_id = world.push()
+    world.lease(peer=peer, detach=True)
+
+    world.close(peer)
+
+    assert "waiting" == world.state(job_id)
+
+
+def test_a_settled_job_is_not_touched_by_the_close(world: World) -> None:
+    peer = world.connect()
+    job_id = world.push()
+    world.pull(peer=peer)
+    world.ok("ACK", id=job_id)
+
+    world.close(peer)
+
+    assert "completed" == world.state(job_id)
+    assert {} == peer.held
+
+
+def test_a_cron_job_is_dropped_with_its_connection(world: World) -> None:
+    peer = world.connect()
+    job_id = world.push(uniqueKey="cron:nightly")
+    world.pull(peer=peer)
+
+    world.close(peer)
+
+    assert "unknown" == world.state(job_id)
+    assert job_id != world.push(uniqueKey="cron:nightly")
+
+
+def test_five_free_releases_stay_free(world: World) -> None:
+    job_id = world.push(maxAttempts=1)
+    for _ in range(5):
+        peer = world.connect()
+        world.pull(peer=peer)
+        world.close(peer)
+
+    assert ("waiting", 0) == (world.state(job_id), world.job(job_id)["attempts"])
