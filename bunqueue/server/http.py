@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gevent
+import gevent.socket
 from gevent.pool import Pool
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 

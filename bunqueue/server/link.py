@@ -29,7 +29,8 @@ from bunqueue.server.rate import RequestRate
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 262_144  # performance.md 5.1
-LINGER_S: Final = 5.0  # how long an ending connection may take to send what it owes
+LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
+DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -62,6 +63,7 @@ class Link:
         "_is_woken",
         "_is_finishing",
         "_is_lost",
+        "_discard_s",
     )
 
     def __init__(
@@ -98,6 +100,7 @@ class Link:
         self._is_woken = False
         self._is_finishing = False
         self._is_lost = False
+        self._discard_s = DISCARD_S_MAX
         self.connection = Connection(broker, self, name, rate)
 
     def run(self) -> None:
@@ -224,9 +227,14 @@ class Link:
         if self._is_finishing:
             self.wake()
 
-    def finish(self) -> None:
-        """Close once everything written so far has been sent."""
+    def finish(self, discard_s: float = DISCARD_S_MAX) -> None:
+        """Close once everything written so far has been sent.
+
+        Args:
+            discard_s: How long to throw away what the peer still sends; 0: what is here already.
+        """
         self._is_finishing = True
+        self._discard_s = discard_s
         self.wake()
 
     def abort(self) -> None:
@@ -259,14 +267,15 @@ class Link:
         was_asked = self._is_finishing
         self._is_finishing = True
         self._reader.stop()
-        with gevent.Timeout(LINGER_S, False):
+        with gevent.Timeout(LINGER_S_MAX, False):
             while (self._unsent or connection.owes_answers) and not self._is_lost:
                 self._hub.switch()
                 self._is_woken = False
-            if self._is_lost:
-                return
-            self._say_end()
-            if was_asked:
+        if self._is_lost:
+            return
+        self._say_end()
+        if was_asked:
+            with gevent.Timeout(self._discard_s or None, False):
                 self._discard()
 
     def _say_end(self) -> None:
@@ -277,7 +286,7 @@ class Link:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _discard(self) -> None:
-        """Waits for the end of what the peer sends."""
+        """Waits for the end of what the peer sends, if there is time for it."""
         sock = getattr(self._socket, "_sock", self._socket)
         self._reader.start(self._greenlet.switch)
         with contextlib.suppress(OSError):
@@ -285,5 +294,7 @@ class Link:
                 with contextlib.suppress(BlockingIOError):
                     if not sock.recv(RECEIVE_BYTES):
                         return
+                if not self._discard_s:
+                    return
                 self._hub.switch()
                 self._is_woken = False

@@ -23,12 +23,13 @@ from typing import Any, Final
 
 import gevent
 from gevent.event import Event
+from gevent.util import format_run_info
 
 from bunqueue import __version__
 from bunqueue.broker import Broker, EngineSettings, Tokens, open_storage
 from bunqueue.config import Settings
 from bunqueue.errors import BunqueueError, ConfigError
-from bunqueue.server import logs, tls
+from bunqueue.server import logs, memory, tls
 from bunqueue.server.app import App
 from bunqueue.server.http import HttpServer
 from bunqueue.server.loop import HubAlarm, HubLoop, NoGate, hub_lock
@@ -102,6 +103,7 @@ class Server:
             locks=hub_lock,
             tokens=Tokens(settings.auth_tokens),
         )
+        self.broker.engine.on_shrunk = memory.give_back
         self.tcp = TcpServer(self.broker, settings, context)
         self.http = HttpServer(App(self, settings.cors_origins), settings, context)
 
@@ -183,11 +185,11 @@ def serve(settings: Settings, on_started: Callable[[Started], None] | None = Non
     try:
         _use_libev()
         server = Server(settings)
+        _handle_signals(server.stop)  # before anyone can connect and send one
         started = server.start()
     except BunqueueError as error:
         print(f"Failed to start server: {error}", file=sys.stderr)
         return 1
-    _handle_signals(server.stop)
     _warn(settings)
     gc.collect()
     gc.freeze()
@@ -254,7 +256,7 @@ def _handle_signals(stop: Callable[[], None]) -> None:
 
 def _show_stacks(_number: int, _frame: object) -> None:
     faulthandler.dump_traceback(sys.stderr, all_threads=True)
-    print("\n".join(gevent.util.format_run_info()), file=sys.stderr, flush=True)
+    print("\n".join(format_run_info()), file=sys.stderr, flush=True)
 
 
 def _shown(address: tuple[str, int] | str) -> str:

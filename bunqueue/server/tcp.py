@@ -56,7 +56,7 @@ class TcpServer(Acceptor):
         if self._sweeper is not None:
             self._sweeper.kill(block=False)
         for link in list(self.links):
-            link.finish()
+            link.finish(discard_s=0)
 
     def handle(self, sock: Any, address: Any) -> None:
         """Serve one connection. Waits until it has ended."""
