@@ -114,6 +114,8 @@ class StorageLoop:
                 os.write(self._wake_write, b"w")
 
     def _drain_pipe(self) -> None:
-        self._is_awake = False
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+        # Only now: cleared before the read, a wake written between the two would be swallowed by it
+        # and leave the flag up, and nobody would ever write again.
+        self._is_awake = False
