@@ -61,6 +61,7 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
 
 def evict(engine: "Engine", queue: Queue) -> None:
     """Drop the oldest entries beyond the queue's ``maxEntries``."""
+    queue.straighten()
     while len(queue.failed) > queue.dlq.max_entries:
         forget(engine, next(iter(queue.failed.values())))
 
@@ -113,6 +114,7 @@ def select(
     if limit is not None:
         count = int(limit) if count is None else min(count, int(limit))
     given = 0
+    queue.straighten()
     for job in list(queue.failed.values()):
         if not _matches(job, chosen, now):
             continue

@@ -15,7 +15,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, note
 from bunqueue.engine.places import end_delivery, forget, put_in, requeue, take_out
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
-from bunqueue.engine.undo import put_back, remember
+from bunqueue.engine.undo import Memory, put_back, remember
 from bunqueue.errors import Refused
 
 if TYPE_CHECKING:
@@ -132,6 +132,9 @@ def _uncomplete(
     job.finished_at = 0
     job.queue.completed_total -= 1
     engine.totals.completed -= 1
+    timeline = job.extra.timeline
+    if timeline and timeline[-1][0] == "completed":
+        timeline.pop()
     put_in(engine, job, now)
     keys.reclaim(job, now)
     engine.storage.added(job)
@@ -213,6 +216,7 @@ def fail(
             return False
         leases.check_token(job, token)
         memory = remember(job)
+        failures = engine.totals.failed
         if stack is not None:
             job.own_extra().stacktrace = trimmed_stack(stack, job.options.stack_trace_limit)
         text = None if error is None else error[:ERROR_CHARS_MAX]
@@ -226,8 +230,16 @@ def fail(
             is_final=unrecoverable,
             remove=remove,
         )
-        engine.storage.sync(put_back, (engine, job, memory, now))
+        gave_up = engine.totals.failed - failures
+        engine.storage.sync(_unfail, (engine, job, memory, gave_up, now))
         return True
+
+
+def _unfail(engine: "Engine", job: Job, memory: Memory, gave_up: int, now: int) -> None:
+    """Undo a failure whose commit failed: the job runs on, with its lease."""
+    job.queue.failed_total -= gave_up
+    engine.totals.failed -= gave_up
+    put_back(engine, job, memory, now)
 
 
 def trimmed_stack(lines: Sequence[object], limit: int) -> list[str]:

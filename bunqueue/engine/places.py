@@ -7,7 +7,7 @@ of the operation that makes it.
 from typing import TYPE_CHECKING
 
 from bunqueue.engine import keys
-from bunqueue.engine.job import Job
+from bunqueue.engine.job import Delivery, Job
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, PARKED, QUEUED, move
 
 if TYPE_CHECKING:
@@ -46,15 +46,25 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
         queue.run_set.enter(job, now)
     elif place == ACTIVE:
         queue.active[job.id] = job
-        delivery = job.delivery
-        if delivery is not None and delivery.peer is not None:
-            delivery.peer.held[job] = delivery
+        if job.delivery is not None:
+            _take_up(engine, job, job.delivery)
     elif place == PARKED:
         queue.parked[job.id] = job
     elif place == COMPLETED:
         queue.completed[job.id] = job
+        queue.is_disordered = True
     elif place == FAILED:
         queue.failed[job.id] = job
+        queue.is_disordered = True
+
+
+def _take_up(engine: "Engine", job: Job, delivery: Delivery) -> None:
+    """Let a run go on that was thought to have ended."""
+    if delivery.peer is not None:
+        delivery.peer.held[job] = delivery
+    if job.options.timeout:
+        at = delivery.started_at + int(job.options.timeout)
+        delivery.timer = engine.timers.add(at, engine.run_out, job, delivery)
 
 
 def end_delivery(engine: "Engine", job: Job) -> None:

@@ -38,6 +38,7 @@ class Queue:
         completed_total, failed_total: Since the queue exists.
         wake_timer: The pending look at the queue for its waiters, or None.
         used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
+        is_disordered: ``completed`` or ``failed`` may be out of order; see ``straighten``.
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Queue:
         "wake_timer",
         "used_at",
         "is_stored",
+        "is_disordered",
     )
 
     def __init__(self, name: str, shard: Shard) -> None:
@@ -80,6 +82,15 @@ class Queue:
         self.wake_timer: Timer | None = None
         self.used_at = 0
         self.is_stored = False
+        self.is_disordered = False
+
+    def straighten(self) -> None:
+        """Bring ended jobs back into the order of their ends, if an undo has disturbed it."""
+        if not self.is_disordered:
+            return
+        self.is_disordered = False
+        self.completed = _by_end(self.completed)
+        self.failed = _by_end(self.failed)
 
     def size(self) -> int:
         """Count every job of the queue, in all places."""
@@ -90,6 +101,15 @@ class Queue:
             + len(self.completed)
             + len(self.failed)
         )
+
+
+def _by_end(jobs: "dict[str, Job]") -> "dict[str, Job]":
+    return {job.id: job for job in sorted(jobs.values(), key=_ended_at)}
+
+
+def _ended_at(job: "Job") -> tuple[int, int]:
+    dead = job.extra.dead
+    return (job.finished_at if dead is None else dead.entered_at), job.seq
 
 
 class KeyOwner:

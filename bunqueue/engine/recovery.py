@@ -68,17 +68,9 @@ def recover(engine: "Engine", now: int) -> Recovered:
         _interrupted(engine, job, now)
     found.interrupted = len(interrupted)
     for queue in engine.queues.values():
-        # A dict keeps order of entry, and that is the order of burial, not of admission.
-        letters = sorted(queue.failed.values(), key=_entered_at)
-        queue.failed = {job.id: job for job in letters}
         deadletters.evict(engine, queue)
     engine.storage.answer_waits = 0
     return found
-
-
-def _entered_at(job: Job) -> tuple[int, int]:
-    dead = job.extra.dead
-    return (job.finished_at if dead is None else dead.entered_at), job.seq
 
 
 def _back_in_line(engine: "Engine", job: Job, now: int) -> None:

@@ -364,9 +364,7 @@ def test_a_batch_of_heartbeats_counts_those_that_took_effect(world: World) -> No
 def test_several_locks_are_extended_each_by_its_own_span(world: World) -> None:
     ids, tokens = two_leased(world)
 
-    reply = world.ok(
-        "ExtendLocks", ids=ids, tokens=[tokens[0], "bad"], durations=[60_000, 60_000]
-    )
+    reply = world.ok("ExtendLocks", ids=ids, tokens=[tokens[0], "bad"], durations=[60_000, 60_000])
 
     assert {"count": 1} == reply
     world.ok("SetStallConfig", queue="q", config={"enabled": False})

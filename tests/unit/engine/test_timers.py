@@ -65,7 +65,7 @@ def test_cancelling_what_has_fired_is_harmless(note: Any) -> None:
     assert 0 == len(timers)
 
 
-def test_a_run_is_bounded(fired: Fired, note: Any) -> None:
+def test_a_run_is_bounded(note: Any) -> None:
     timers = Timers()
     for number in range(5):
         timers.add(10, note, number)

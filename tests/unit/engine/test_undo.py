@@ -1,0 +1,333 @@
+"""A commit that fails leaves everything as it was (engine.md 1.4 B, invariant I48)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.engine import World, persistent_world
+
+MINUTE = 60_000
+INTERNAL = "Internal server error"
+
+
+@pytest.fixture
+def world() -> World:
+    return persistent_world()
+
+
+def everything(world: World) -> list[Any]:
+    """Ask all that a client can ask about the queue and the job."""
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("GetJob", {"id": "a"}),
+        ("GetResult", {"id": "a"}),
+        ("GetJobs", {"queue": "q"}),
+        ("GetJobCounts", {"queue": "q"}),
+        ("GetCountsPerPriority", {"queue": "q"}),
+        ("Dlq", {"queue": "q"}),
+        ("GetDlqStats", {"queue": "q"}),
+        ("GetDeduplicationJobId", {"queue": "q", "deduplicationId": "k"}),
+        ("IsPaused", {"queue": "q"}),
+        ("GetQueueLimits", {"queue": "q"}),
+        ("GetStallConfig", {"queue": "q"}),
+        ("GetDlqConfig", {"queue": "q"}),
+        ("ListQueues", {}),
+        ("Stats", {}),
+    ]
+    return [world.go(command, **fields) for command, fields in asked]
+
+
+def waiting(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k", data={"old": 1}, priority=2)
+    return None
+
+
+def delayed(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k", delay=MINUTE)
+    return None
+
+
+def active(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k", timeout=MINUTE, backoff=MINUTE)
+    return world.lease()[1]
+
+
+def active_again(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k", maxAttempts=2, backoff=0)
+    world.pull()
+    world.ok("FAIL", id="a", error="first", stack=["first"])
+    return world.lease()[1]
+
+
+def completed(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k")
+    world.pull()
+    world.ok("ACK", id="a", result={"r": 1})
+    return None
+
+
+def failed(world: World) -> str | None:
+    world.push(jobId="a", uniqueKey="k", maxAttempts=1)
+    world.pull()
+    world.ok("FAIL", id="a", error="no", stack=["line"])
+    return None
+
+
+JOB = {"id": "a"}
+QUEUE = {"queue": "q"}
+CASES: list[tuple[Callable[[World], str | None], str, dict[str, Any]]] = [
+    (active, "ACK", {**JOB, "result": 1}),
+    (active, "ACK", {**JOB, "removeOnComplete": True}),
+    (active_again, "ACK", {**JOB, "result": 1}),
+    (active, "FAIL", {**JOB, "error": "no", "stack": ["x"]}),
+    (active, "FAIL", {**JOB, "unrecoverable": True}),
+    (active, "FAIL", {**JOB, "unrecoverable": True, "removeOnFail": True}),
+    (active_again, "FAIL", {**JOB, "error": "second", "stack": ["second"]}),
+    (active, "MoveToDelayed", {**JOB, "delay": 5}),
+    (active, "MoveToWait", JOB),
+    (active, "ChangeDelay", {**JOB, "delay": 5}),
+    (active, "Discard", JOB),
+    (active, "Progress", {**JOB, "progress": 5, "message": "m"}),
+    (active, "Update", {**JOB, "data": 2}),
+    (active, "Obliterate", QUEUE),
+    (waiting, "Cancel", JOB),
+    (waiting, "Discard", JOB),
+    (waiting, "Update", {**JOB, "data": 2}),
+    (waiting, "ChangePriority", {**JOB, "priority": 9, "lifo": True}),
+    (waiting, "ChangeDelay", {**JOB, "delay": MINUTE}),
+    (waiting, "MoveToDelayed", {**JOB, "delay": MINUTE}),
+    (waiting, "Drain", QUEUE),
+    (waiting, "Clean", QUEUE),
+    (waiting, "Obliterate", QUEUE),
+    (waiting, "RemoveDeduplicationKey", {**QUEUE, "deduplicationId": "k"}),
+    (waiting, "RemoveJobDeduplicationKey", JOB),
+    (waiting, "PUSH", {**QUEUE, "uniqueKey": "k", "dedup": {"replace": True}}),
+    (delayed, "Promote", JOB),
+    (delayed, "PromoteJobs", QUEUE),
+    (delayed, "MoveToWait", JOB),
+    (delayed, "Drain", QUEUE),
+    (completed, "Clean", {**QUEUE, "state": "completed"}),
+    (completed, "RetryCompleted", QUEUE),
+    (completed, "Obliterate", QUEUE),
+    (completed, "PUSH", {**QUEUE, "jobId": "a", "data": "new"}),
+    (failed, "RetryDlq", QUEUE),
+    (failed, "MoveToWait", JOB),
+    (failed, "PurgeDlq", QUEUE),
+    (failed, "RemoveDlqJob", {**QUEUE, "jobId": "a"}),
+    (failed, "Clean", {**QUEUE, "state": "failed"}),
+    (failed, "Obliterate", QUEUE),
+    (failed, "PUSH", {**QUEUE, "jobId": "a", "data": "new"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "fields"),
+    CASES,
+    ids=[f"{prepare.__name__}-{command}-{len(fields)}" for prepare, command, fields in CASES],
+)
+def test_a_failed_commit_changes_nothing_and_the_next_try_works(
+    world: World, prepare: Callable[[World], str | None], command: str, fields: dict[str, Any]
+) -> None:
+    token = prepare(world)
+    shown = {} if token is None else {"token": token}
+    fields = {**fields, **(shown if "id" in fields else {})}
+    before = everything(world)
+    world.storage.fails = True
+
+    assert INTERNAL == world.error(command, **fields)
+
+    world.storage.fails = False
+    assert before == everything(world)
+    world.ok(command, **fields)
+    assert before != everything(world)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "fields"),
+    CASES,
+    ids=[f"{prepare.__name__}-{command}-{len(fields)}" for prepare, command, fields in CASES],
+)
+def test_what_was_undone_is_in_the_file_as_it_is_in_memory(
+    world: World, prepare: Callable[[World], str | None], command: str, fields: dict[str, Any]
+) -> None:
+    token = prepare(world)
+    shown = {} if token is None else {"token": token}
+    world.storage.fails = True
+    world.error(command, **{**fields, **(shown if "id" in fields else {})})
+    world.storage.fails = False
+    world.settle()
+
+    row = world.storage.rows["a"]
+    job = world.engine.find("a")
+    names = ("place", "attempts", "run_at", "priority", "data", "result", "token")
+    assert [getattr(job, name) for name in names] == [getattr(row, name) for name in names]
+
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("Pause", QUEUE),
+    ("RateLimit", {**QUEUE, "limit": 3}),
+    ("SetConcurrency", {**QUEUE, "limit": 3}),
+    ("SetStallConfig", {**QUEUE, "config": {"maxStalls": 9}}),
+    ("SetDlqConfig", {**QUEUE, "config": {"maxEntries": 9}}),
+]
+CLEARS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    ("Pause", QUEUE, "Resume", QUEUE),
+    ("RateLimit", {**QUEUE, "limit": 3}, "RateLimitClear", QUEUE),
+    ("SetConcurrency", {**QUEUE, "limit": 3}, "ClearConcurrency", QUEUE),
+]
+
+
+@pytest.mark.parametrize(("command", "fields"), SETTINGS)
+def test_a_setting_that_is_not_on_disk_is_not_in_force(
+    world: World, command: str, fields: dict[str, Any]
+) -> None:
+    world.push(jobId="a")
+    before = everything(world)
+    world.storage.fails = True
+
+    assert INTERNAL == world.error(command, **fields)
+
+    world.storage.fails = False
+    assert before == everything(world)
+
+
+@pytest.mark.parametrize(("set_up", "fields", "command", "its_fields"), CLEARS)
+def test_a_setting_that_could_not_be_cleared_on_disk_stays_in_force(
+    world: World, set_up: str, fields: dict[str, Any], command: str, its_fields: dict[str, Any]
+) -> None:
+    world.push(jobId="a")
+    world.ok(set_up, **fields)
+    before = everything(world)
+    world.storage.fails = True
+
+    assert INTERNAL == world.error(command, **its_fields)
+
+    world.storage.fails = False
+    assert before == everything(world)
+
+
+def test_an_undone_ack_keeps_the_lease_its_timeout_and_its_connection(world: World) -> None:
+    world.push(jobId="a", timeout=10_000, backoff=MINUTE)
+    peer = world.connect()
+    _, token = world.lease(peer=peer, lockTtl=MINUTE)
+    world.storage.fails = True
+    world.error("ACK", id="a", token=token)
+    world.storage.fails = False
+
+    world.ok("JobHeartbeat", id="a", token=token)
+    world.forward(10_000)
+
+    assert "delayed" == world.state("a")
+    assert "Job timeout exceeded" == world.job("a")["failedReason"]
+
+
+def test_an_undone_ack_still_goes_with_its_connection(world: World) -> None:
+    world.push(jobId="a")
+    peer = world.connect()
+    world.pull(peer=peer)
+    world.storage.fails = True
+    world.error("ACK", id="a")
+    world.storage.fails = False
+
+    world.close(peer)
+
+    assert "waiting" == world.state("a")
+
+
+def test_an_outcome_undone_after_its_connection_closed_goes_back_to_the_queue(
+    world: World,
+) -> None:
+    world.push(jobId="a")
+    peer = world.connect()
+    world.pull(peer=peer)
+    answer = world.send("ACK", id="a")
+    world.engine.peer_closed(peer, world.now)
+    world.storage.answer_waits = 0
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    assert answer.reply["error"] == INTERNAL
+    world.forward(MINUTE)
+    assert world.state("a") in ("waiting", "delayed")
+
+
+def test_undone_together_everything_comes_back_in_its_old_order(world: World) -> None:
+    for name in "abc":
+        world.push(jobId=name)
+    before = everything(world)
+    world.storage.fails = True
+    answers = [
+        world.send("PULL", queue="q"),
+        world.send("ACK", id="a"),
+        world.send("ChangePriority", id="b", priority=7),
+        world.send("Cancel", id="c"),
+        world.send("Drain", queue="q"),
+    ]
+    world.settle()
+    world.storage.fails = False
+
+    assert [True, False, False, False, False] == [answer.reply["ok"] for answer in answers]
+    assert "active" == world.state("a")
+    world.clock.ms += 1
+    world.ok("MoveToWait", id="a")
+    assert before[2]["jobs"][1:] == everything(world)[2]["jobs"][1:]
+    assert ["b", "c", "a"] == world.pull_all()
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [("PurgeDlq", QUEUE), ("Clean", {**QUEUE, "state": "failed", "limit": 2}), ("RetryDlq", QUEUE)],
+)
+def test_undone_dead_letters_are_in_order_of_entry(
+    world: World, command: str, fields: dict[str, Any]
+) -> None:
+    for name in "abcd":
+        world.push(jobId=name)
+        world.ok("Discard", id=name)
+        world.forward(1)
+    world.storage.fails = True
+    world.error(command, **fields)
+    world.storage.fails = False
+
+    assert ["a", "b", "c", "d"] == [job["id"] for job in world.ok("Dlq", queue="q")["jobs"]]
+
+
+def test_undone_completed_jobs_are_in_order_of_completion(world: World) -> None:
+    for name in "abcd":
+        world.push(jobId=name)
+        world.pull()
+        world.ok("ACK", id=name)
+        world.forward(1)
+    world.storage.fails = True
+    world.error("Clean", queue="q", state="completed", limit=2)
+    world.storage.fails = False
+
+    world.ok("RetryCompleted", queue="q", count=1)
+
+    assert "waiting" == world.state("a")
+
+
+def test_a_failed_batch_of_acks_leaves_all_of_them_active(world: World) -> None:
+    ids = [world.push() for _ in range(3)]
+    tokens = world.ok("PULLB", queue="q", count=3, owner="w")["tokens"]
+    world.storage.fails = True
+
+    assert INTERNAL == world.error("ACKB", ids=ids, tokens=tokens, results=[1, 2, 3])
+
+    world.storage.fails = False
+    assert {"active": 3} == world.counts()
+    world.ok("ACKB", ids=ids, tokens=tokens)
+    assert {"completed": 3} == world.counts()
+
+
+def test_a_failed_completion_is_no_completion_for_who_waits(world: World) -> None:
+    world.push(jobId="a")
+    world.pull()
+    answer = world.send("WaitJob", id="a")
+    world.storage.fails = True
+    world.error("ACK", id="a", result=1)
+
+    assert answer.reply is None or answer.reply["ok"] is False
