@@ -18,11 +18,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bunqueue.client.worlds import Gate, World, now
-from bunqueue.errors import BunqueueError, CommandError, ConnectionClosedError
+from bunqueue.errors import (
+    BunqueueError,
+    CommandError,
+    ConnectionClosedError,
+    SerializationError,
+)
 
 MAX_SIZE_DEFAULT = 50
 MAX_DELAY_MS_DEFAULT = 5
 WAITING_MAX = 10_000  # client.md 1.1, back-pressure: callers beyond it park
+
+LOOK_EVERY = 16  # lonely greenlets look for company once in so many adds: 0.5 us each
 
 UNBATCHED = frozenset(
     {"dependsOn", "parentId", "childrenIds", "repeat", "groupMaxSize"}
@@ -52,25 +59,28 @@ def batch_settings(given: bool | Mapping[str, Any] | None) -> tuple[int, float] 
 
 
 class Entry:
-    """One job on its way, and its caller."""
+    """One job on its way, and its caller.
 
-    __slots__ = ("error", "fields", "gate", "is_done", "is_head", "job_id", "since")
+    Attributes:
+        has_turn: The flush that has ended left it to this caller to send what waits.
+    """
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    __slots__ = ("error", "fields", "gate", "has_turn", "is_done", "job_id", "since")
+
+    def __init__(self, fields: dict[str, Any], gate: Gate) -> None:
         self.fields = fields
+        self.gate = gate
+        self.since = now()
         self.job_id: str | None = None
         self.error: BaseException | None = None
-        self.gate: Gate | None = None
         self.is_done = False
-        self.is_head = False
-        self.since = 0.0
+        self.has_turn = False
 
     def settle(self, job_id: str | None, error: BaseException | None = None) -> None:
-        """Hand the outcome over and wake the caller if it waits."""
+        """Hand the outcome over and wake the caller."""
         self.job_id, self.error = job_id, error
         self.is_done = True
-        if self.gate is not None:
-            self.gate.open()
+        self.gate.open()
 
 
 class AddBatcher:
@@ -99,7 +109,10 @@ class AddBatcher:
         self._max_delay_s = max_delay_ms / 1000
         self._lock = world.lock()
         self._waiting: deque[Entry] = deque()
+        # Flushes under way, a turn that was handed on but not taken yet included: while there is
+        # one, newcomers join the queue instead of overtaking it.
         self._flushing = 0
+        self._lonely = 0  # adds in a row that met nobody
         self._crowd = deque[Gate]()  # callers parked because too many entries wait
 
     def add(self, fields: dict[str, Any]) -> str:
@@ -108,21 +121,52 @@ class AddBatcher:
         Args:
             fields: Name, data and wire options of a PUSH, its own id as ``jobId``.
         """
-        entry = Entry(fields)
-        self._wait_for_room()
-        batch: list[Entry] | None = None
         with self._lock:
-            if self._flushing == 0:
+            is_alone = self._flushing == 0
+            if is_alone:
                 self._flushing = 1
-                batch = [entry]
+        if not is_alone:
+            return self._add_with_others(fields)
+        if self._look_around():
+            return self._add_with_others(fields, has_turn=True)
+        try:
+            return self._push(fields)
+        finally:
+            self._end_flush()
+
+    def _look_around(self) -> bool:
+        """Let others run if there may be any; True when some of them wait to add.
+
+        After a batch all its callers come back at once, and the first must not leave without the
+        rest. And a reply that is there by the time it is read lets no other greenlet run at all, so
+        greenlets look now and then even when they met nobody.
+        """
+        self._lonely += 1
+        if self._lonely > 1 and (self._world.is_native or self._lonely % LOOK_EVERY):
+            return False
+        try:
+            self._world.sleep(0)
+        except BaseException:
+            self._end_flush()
+            raise
+        return bool(self._waiting)
+
+    def _add_with_others(self, fields: dict[str, Any], has_turn: bool = False) -> str:
+        if not has_turn:
+            self._wait_for_room()
+        entry = Entry(fields, self._world.local_gate())
+        batch = None
+        with self._lock:
+            entry.has_turn = has_turn
+            if has_turn:
+                self._waiting.appendleft(entry)
             else:
-                entry.gate = self._world.local_gate()
-                entry.since = now()
                 self._waiting.append(entry)
-                if len(self._waiting) >= self._max_size:
-                    batch = self._take_locked()
-                else:
-                    self._waiting[0].is_head = True
+            if self._flushing == 0:
+                self._flushing = 1  # it ended in this very moment
+                entry.has_turn = True
+            if entry.has_turn or len(self._waiting) >= self._max_size:
+                batch = self._take_locked()
         if batch is not None:
             self._flush(batch)
         if not entry.is_done:
@@ -137,21 +181,18 @@ class AddBatcher:
             gate = self._world.local_gate()
             self._crowd.append(gate)
             if len(self._waiting) >= WAITING_MAX:
-                gate.wait(self._max_delay_s or None)
+                gate.wait()
 
     def _wait(self, entry: Entry) -> None:
-        """Wait for the outcome; the head of the queue flushes when its time has come."""
-        gate = entry.gate
-        assert gate is not None
+        """Wait for the outcome; flush what waits when it is our turn, or has waited long enough."""
+        waiting = self._waiting
         try:
             while not entry.is_done:
                 patience_s = None
-                if entry.is_head:
+                if waiting and waiting[0] is entry:
                     patience_s = max(0.0, entry.since + self._max_delay_s - now())
-                if gate.wait(patience_s) or entry.is_done:
-                    if not entry.is_done and self._flushing == 0:
-                        self._flush_waiting(entry)
-                else:
+                is_late = not entry.gate.wait(patience_s)
+                if (is_late or entry.has_turn) and not entry.is_done:
                     self._flush_waiting(entry)
         except BaseException:
             self._leave(entry)
@@ -159,39 +200,55 @@ class AddBatcher:
 
     def _flush_waiting(self, entry: Entry) -> None:
         with self._lock:
-            if entry.is_done or entry not in self._waiting:
-                entry.is_head = False  # somebody takes it along already
-                return
+            if entry not in self._waiting:
+                return  # somebody takes it along already
             batch = self._take_locked()
         self._flush(batch)
 
     def _take_locked(self) -> list[Entry]:
-        """Take the next batch off the queue."""
+        """Take the next batch off the queue; a turn among its entries is used up by it."""
         waiting = self._waiting
         batch = [waiting.popleft() for _ in range(min(self._max_size, len(waiting)))]
-        self._flushing += 1
-        if waiting and not waiting[0].is_head:
-            self._crown_locked()
+        if any(entry.has_turn for entry in batch):
+            for entry in batch:
+                entry.has_turn = False
+        else:
+            self._flushing += 1
+        if len(batch) > 1:
+            self._lonely = 0
+        if waiting:
+            waiting[0].gate.open()  # now first: to look at the clock
         while self._crowd:
             self._crowd.popleft().open()
         return batch
-
-    def _crown_locked(self) -> None:
-        """Make the entry that waits longest the head and wake it to look at the clock."""
-        head = self._waiting[0]
-        head.is_head = True
-        assert head.gate is not None
-        head.gate.open()
 
     def _leave(self, entry: Entry) -> None:
         """Take out the entry of a caller that was interrupted before it was sent."""
         with self._lock:
             if entry in self._waiting:
                 self._waiting.remove(entry)
-            if self._waiting:
-                self._crown_locked()
+            if entry.has_turn:
+                entry.has_turn = False
+                self._pass_turn_locked()
+            elif self._waiting:
+                self._waiting[0].gate.open()
+
+    def _end_flush(self) -> None:
+        """Note that a flush is over; whoever waits longest has the next turn."""
+        with self._lock:
+            self._pass_turn_locked()
+
+    def _pass_turn_locked(self) -> None:
+        if self._waiting and not self._waiting[0].has_turn:
+            self._waiting[0].has_turn = True
+            self._waiting[0].gate.open()
+        else:
+            self._flushing -= 1
 
     # -- sending ------------------------------------------------------------------------------
+
+    def _push(self, fields: dict[str, Any]) -> str:
+        return str(self._call({"cmd": "PUSH", "queue": self._queue_key, **fields})["id"])
 
     def _flush(self, batch: list[Entry]) -> None:
         """Send a batch and settle all its entries, whatever happens."""
@@ -204,34 +261,36 @@ class AddBatcher:
             shared = error if isinstance(error, BunqueueError) else None
             for entry in batch:
                 if not entry.is_done:
-                    entry.settle(
-                        None, shared or ConnectionClosedError("the sender was interrupted")
-                    )
+                    entry.settle(None, shared or _interrupted(error))
             if shared is None:
                 raise
         finally:
-            with self._lock:
-                self._flushing -= 1
-                if self._waiting and self._flushing == 0:
-                    self._crown_locked()
+            self._end_flush()
 
     def _send_one(self, entry: Entry) -> None:
         try:
-            reply = self._call({"cmd": "PUSH", "queue": self._queue_key, **entry.fields})
+            job_id = self._push(entry.fields)
         except BunqueueError as error:
             entry.settle(None, error)
         else:
-            entry.settle(str(reply["id"]))
+            entry.settle(job_id)
 
     def _send_many(self, batch: list[Entry]) -> None:
         try:
             ids = push_all(self._call, self._queue_key, [entry.fields for entry in batch])
-        except CommandError:
+        except (CommandError, SerializationError):
+            # Nothing of it was admitted: each by itself, so that each hears its own outcome.
             for entry in batch:
                 self._send_one(entry)
         else:
             for entry, job_id in zip(batch, ids, strict=True):
                 entry.settle(job_id)
+
+
+def _interrupted(error: BaseException) -> ConnectionClosedError:
+    lost = ConnectionClosedError("the sender of the batch was interrupted")
+    lost.__cause__ = error
+    return lost
 
 
 def push_all(

@@ -60,7 +60,7 @@ class LeaseKeeper:
         self._main_hub: Any = gevent.get_hub() if is_watchable else None
         self._loop: Any = None
         self._started = worlds.Latch()
-        self._links: dict[Any, Any] = {}
+        self._links: dict[tuple[Any, ...], Any] = {}
         self._users: dict[Any, int] = {}
         self._tasks: dict[Beater, Any] = {}
         self._thread = worlds.native().spawn(self._main, "bunqueue-lease")
@@ -108,14 +108,14 @@ class LeaseKeeper:
         key = beater.connection.identity
         if key not in self._links:
             self._links[key] = self._dial_later(beater.connection, timeout_s)
-        links: Any = self._links[key]
+        links = self._links[key]
         self._users[key] = self._users.get(key, 0) + 1
         try:
             self._beat_on(beater, links, timeout_s)
         finally:
             self._users[key] -= 1
-            if self._users[key] == 0 and self._links.get(key) is links:
-                del self._links[key]
+            if self._users[key] == 0:
+                del self._links[key], self._users[key]
                 links.close()
 
     def _dial_later(self, connection: Any, timeout_s: float) -> Any:

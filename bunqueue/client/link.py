@@ -102,18 +102,28 @@ class Link:
         if self._slots is not None and not self._slots.take(deadline):
             raise CommandTimeoutError(f"no free slot for {name} within timeout")
         waiter = Waiter()
+        pending = self.pending
+        lock = self._write_lock
         try:
-            self.pending[req_id] = waiter
+            pending[req_id] = waiter
             if self._ended is not None:
-                raise self._ended.with_traceback(None)
-            self._write(frame, deadline)
-            if not waiter.is_done and not self._read_until_done(waiter, deadline):
+                raise ConnectionClosedError(str(self._ended))
+            if not lock.acquire(False) and not lock.acquire(timeout=_patience(deadline)):
                 raise TimeoutError
+            try:
+                self.stream.write(frame, deadline)
+            finally:
+                lock.release()
+            if not waiter.is_done:
+                self._read_until_done(waiter, deadline)
         except TimeoutError:
             self._note_timeout(name)
             raise CommandTimeoutError(f"no response for {name} within timeout") from None
+        except OSError as error:
+            self.end(f"send failed: {error}")
+            raise ConnectionClosedError(f"send failed: {error}") from error
         finally:
-            self.pending.pop(req_id, None)
+            del pending[req_id]
             if not waiter.is_done:
                 self._summon()
             if self._slots is not None:
@@ -123,57 +133,54 @@ class Link:
         assert waiter.reply is not None
         return waiter.reply
 
-    def _write(self, frame: bytes, deadline: float | None) -> None:
-        lock = self._write_lock
-        if not lock.acquire(False) and not lock.acquire(timeout=_patience(deadline)):
-            raise TimeoutError
-        try:
-            self.stream.write(frame, deadline)
-        except TimeoutError:
-            raise
-        except (OSError, ConnectionClosedError) as error:
-            self.end(f"send failed: {error}")
-            raise ConnectionClosedError(f"send failed: {error}") from error
-        finally:
-            lock.release()
-
     # -- reading ------------------------------------------------------------------------------
 
-    def _read_until_done(self, waiter: Waiter, deadline: float | None) -> bool:
-        """Read, or let another caller read, until ``waiter`` is settled; False when time is up."""
+    def _read_until_done(self, waiter: Waiter, deadline: float | None) -> None:
+        """Read, or let another caller read, until ``waiter`` is settled.
+
+        Raises:
+            TimeoutError: The deadline came first.
+        """
         role = self._role
         while not waiter.is_done:
-            if not role.acquire(False):
-                if waiter.gate is None:
-                    waiter.gate = self.world.local_gate()
-                self._parked.append(waiter)
-                if waiter.is_done or not role.acquire(False):
-                    if not waiter.is_done and not waiter.gate.wait(_left(deadline)):
-                        return waiter.is_done
-                    continue
+            if not role.acquire(False) and not self._wait_for_role(waiter, deadline):
+                continue
             try:
                 self._read(waiter, deadline)
-            except TimeoutError:
-                return waiter.is_done
             finally:
                 role.release()
                 if self._parked:
                     self._summon()
                 if self._ended is not None:
                     self._close_stream()
-        return True
+
+    def _wait_for_role(self, waiter: Waiter, deadline: float | None) -> bool:
+        """Park while another caller reads; True when the role is ours, False to look again."""
+        if waiter.gate is None:
+            waiter.gate = self.world.local_gate()
+        self._parked.append(waiter)
+        if waiter.is_done:
+            return False
+        if self._role.acquire(False):
+            return True
+        if not waiter.gate.wait(_left(deadline)) and not waiter.is_done:
+            raise TimeoutError
+        return False
 
     def _read(self, waiter: Waiter, deadline: float | None) -> None:
         """Be the reader until ``waiter`` is settled or the link has ended."""
         stream = self.stream
+        chunks = stream.chunks
         while not waiter.is_done:
             try:
                 try:
                     is_open = stream.receive(deadline)
                 finally:
-                    if stream.chunks:
+                    if chunks:
                         self._take_chunks()
             except TimeoutError:
+                if waiter.is_done:
+                    return
                 raise
             except OSError as error:
                 self.end("connection lost", cause=error)
@@ -196,12 +203,13 @@ class Link:
 
     def _parse(self) -> None:
         chunks, inbox = self.stream.chunks, self._inbox
-        data = chunks[0] if not inbox and len(chunks) == 1 else None
-        if data is None:
+        if inbox or len(chunks) > 1:
             for chunk in chunks:
                 inbox += chunk
             data = bytes(inbox)
             inbox.clear()
+        else:
+            data = chunks[0]
         chunks.clear()
         start, end = 0, len(data)
         while end - start >= HEADER_BYTES:
@@ -281,10 +289,17 @@ class Link:
         """Tell whether the link can be used, noticing a connection that died while idle."""
         if self._ended is not None:
             return False
-        if not self.pending and self.stream.is_dead():
+        if self.pending or not self._role.acquire(False):
+            return True  # whoever reads will notice
+        try:
+            is_dead = self.stream.is_dead()
+        finally:
+            self._role.release()
+            if self._parked:
+                self._summon()
+        if is_dead:
             self.end("connection lost")
-            return False
-        return True
+        return not is_dead
 
 
 class Slots:

@@ -65,7 +65,8 @@ class LinkPool:
         """
         if timeout is None:
             timeout = self.endpoint.command_timeout
-        link = self.pick()
+        links = self.links
+        link = links[0] if self.size == 1 and links and links[0].find_out() else self.pick()
         return self.call_on(link, command, None if timeout is None else now() + timeout)
 
     def call_on(

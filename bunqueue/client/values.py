@@ -23,6 +23,7 @@ _WIDE_MARKS = (b"\xce", b"\xcf", b"\xd3")  # uint32, uint64, int64
 _UNDEFINED_MARK = b"\xd4\x00"
 _TAG_MARK = INTEGER_TAG.encode()
 _UNDEFINED = object()
+_SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 _TIMESTAMP_AS_DATETIME = 3  # msgpack's name for it
 
 
@@ -82,7 +83,9 @@ def encode_body(command: dict[str, Any], *, int64: bool = False, policy: str = "
     if queue.__class__ is QueueName:
         command = {**command, "queue": queue.key}
     try:
-        _check_keys(command, 0)
+        for item in command.values():
+            if item.__class__ not in _SCALARS and isinstance(item, (dict, list, tuple)):
+                _check_keys(item, 1)
         try:
             body: bytes = msgpack.packb(command)
         except OverflowError:
@@ -109,11 +112,11 @@ def _check_keys(value: Any, depth: int) -> None:
         for key, item in value.items():
             if key.__class__ is not str and not isinstance(key, str):
                 raise SerializationError(f"map key {key!r} must be a string")
-            if isinstance(item, (dict, list, tuple)):
+            if item.__class__ not in _SCALARS and isinstance(item, (dict, list, tuple)):
                 _check_keys(item, depth + 1)
     else:
         for item in value:
-            if isinstance(item, (dict, list, tuple)):
+            if item.__class__ not in _SCALARS and isinstance(item, (dict, list, tuple)):
                 _check_keys(item, depth + 1)
 
 

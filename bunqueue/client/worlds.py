@@ -19,6 +19,7 @@ broker's native thread for a greenlet, a lost lease told by the keeper) it is no
 ``Gate``, which any native thread may open.
 """
 
+import select
 import socket
 import sys
 import threading
@@ -63,6 +64,7 @@ class World:
         name: ``"standard"``, ``"native"`` or ``"cooperative"``.
         gate: Makes a gate that any native thread may open.
         local_gate: Makes a cheaper one, opened from within this world and thread only.
+        poller: Makes an object that polls descriptors without waiting.
         is_native: A wait here blocks a whole native thread.
         kills: What may be thrown into a waiting caller at a switch without any byte being lost.
     """
@@ -77,6 +79,7 @@ class World:
         connect: Connect,
         spawn: Callable[[Callable[[], object], str], Task],
         sleep: Callable[[float], None],
+        poller: Callable[[], Any] = select.poll,
         is_native: bool,
         kills: tuple[type[BaseException], ...] = (),
     ) -> None:
@@ -87,6 +90,7 @@ class World:
         self.connect = connect
         self.spawn = spawn
         self.sleep = sleep
+        self.poller = poller
         self.is_native = is_native
         self.kills = kills
 
@@ -238,6 +242,7 @@ def is_main_thread() -> bool:
     return bool(_thread_ident() == MAIN_THREAD_IDENT)
 
 
+_get_ident: Callable[[], int] | None = None
 _standard: World | None = None
 _native: World | None = None
 _cooperative: World | None = None
@@ -251,7 +256,10 @@ def _original(module: str, name: str) -> Any:
 
 def _thread_ident() -> int:
     """Return the native thread's identity, also where ``threading`` tells greenlets apart."""
-    return int(_original("_thread", "get_ident")())
+    global _get_ident
+    if _get_ident is None:
+        _get_ident = _original("_thread", "get_ident")
+    return int(_get_ident())
 
 
 def _plain_world() -> World:
@@ -293,6 +301,7 @@ def _cooperative_world(name: str) -> World:
         ),
         spawn=spawn,
         sleep=gevent.sleep,
+        poller=_original("select", "poll"),
         is_native=False,
         kills=(gevent.GreenletExit, gevent.Timeout),
     )
@@ -326,6 +335,7 @@ def _original_world() -> World:
         connect=_connect_natively,
         spawn=lambda run, _name: _NativeTask(run),
         sleep=_original("time", "sleep"),
+        poller=_original("select", "poll"),
         is_native=True,
     )
 
