@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.later import Later
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, Map, Number, QueueName, Text
 from bunqueue.protocol.replies import OK, Reply
@@ -33,9 +34,17 @@ def is_paused(peer: Peer, request: Request) -> Reply:
 
 
 @command("Drain", _QUEUE, mutates=True)
-def drain(peer: Peer, request: Request) -> Reply:
+def drain(peer: Peer, request: Request) -> Reply | Later:
     """Remove every waiting, prioritized and delayed job."""
-    return {"ok": True, "count": peer.engine.drain(request["queue"], peer.now())}
+    count = peer.engine.drain(request["queue"], peer.now())
+    if isinstance(count, Later):
+        count.shape = _drained
+        return count
+    return _drained(count)
+
+
+def _drained(count: int) -> Reply:
+    return {"ok": True, "count": count}
 
 
 @command("Obliterate", _QUEUE, mutates=True)

@@ -1,23 +1,26 @@
 """Operations on a whole queue: pause, limits, removing jobs, configuration."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import claiming, deadletters, keys
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
+from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
+from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
-from bunqueue.engine.states import move
-from bunqueue.engine.undo import put_back, remember
+from bunqueue.engine.states import QUEUED, move
+from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
 CLEAN_LIMIT_DEFAULT = 1000  # wire.md 2.7
+DRAIN_SLICE = 2000  # jobs removed in one go: some ms
 
 
 def store(engine: "Engine", queue: Queue) -> None:
@@ -64,22 +67,41 @@ def restore(queue: Queue, values: tuple[Any, ...], now: int) -> None:
     queue.is_stored = True
 
 
-def _changed(engine: "Engine", queue: Queue, now: int) -> None:
+Settings = tuple[bool, TokenBucket | None, int | None, StallConfig, DlqConfig]
+
+
+def _settings(queue: Queue) -> Settings:
+    gate = queue.gate
+    return gate.is_paused, gate.rate, gate.concurrency, queue.stall, queue.dlq
+
+
+def _changed(engine: "Engine", queue: Queue, before: Settings, now: int) -> None:
     """Work the gate out anew, write it, answer after the commit, serve who may go now."""
     queue.used_at = now
     queue.gate.changed()
     store(engine, queue)
-    engine.storage.sync()
+    engine.storage.sync(_unchange, (engine, queue, before))
     if queue.waiters:
         claiming.serve(engine, queue, now)
+
+
+def _unchange(engine: "Engine", queue: Queue, before: Settings) -> None:
+    """Put back settings that could not be written."""
+    if engine.queues.get(queue.name) is not queue:
+        return
+    gate = queue.gate
+    gate.is_paused, gate.rate, gate.concurrency, queue.stall, queue.dlq = before
+    gate.changed()
+    store(engine, queue)
 
 
 def pause(engine: "Engine", queue_name: str, now: int) -> None:
     """Hand nothing out any more; what is running finishes."""
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.is_paused = True
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
         if engine.listeners:
             emit(engine, "paused", queue.name, "", now)
 
@@ -90,8 +112,9 @@ def resume(engine: "Engine", queue_name: str, now: int) -> None:
     if queue is None:
         return
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.is_paused = False
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
         if engine.listeners:
             emit(engine, "resumed", queue.name, "", now)
 
@@ -115,8 +138,9 @@ def set_rate_limit(
     span = duration_ms if duration_ms and duration_ms > 0 else RATE_DURATION_MS_DEFAULT
     expires_at = now + int(ttl_ms) if ttl_ms and ttl_ms > 0 else None
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.rate = TokenBucket(limit, span, expires_at, now)
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def clear_rate_limit(engine: "Engine", queue_name: str, now: int) -> None:
@@ -125,16 +149,18 @@ def clear_rate_limit(engine: "Engine", queue_name: str, now: int) -> None:
     if queue is None:
         return
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.rate = None
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def set_concurrency(engine: "Engine", queue_name: str, limit: int, now: int) -> None:
     """Let at most ``limit`` jobs be active; 0 and below let none go."""
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.concurrency = limit
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def clear_concurrency(engine: "Engine", queue_name: str, now: int) -> None:
@@ -143,8 +169,9 @@ def clear_concurrency(engine: "Engine", queue_name: str, now: int) -> None:
     if queue is None:
         return
     with queue.shard.lock:
+        before = _settings(queue)
         queue.gate.concurrency = None
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def queue_limits(
@@ -173,27 +200,64 @@ def queue_limits(
     }
 
 
-def _remove_all(engine: "Engine", jobs: Iterable[Job], now: int) -> int:
-    count = 0
+def _remove_all(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
+    memories = [light_memory(job) for job in jobs]
     for job in jobs:
-        memory = remember(job)
         forget(engine, job)
-        engine.storage.sync(put_back, (engine, job, memory, now))
-        count += 1
-    return count
+    if memories:
+        engine.storage.sync(put_all_back, (engine, memories, now))
 
 
-def drain(engine: "Engine", queue_name: str, now: int) -> int:
-    """Remove every queued job, due or not; return how many."""
+def drain(engine: "Engine", queue_name: str, now: int) -> int | Later:
+    """Remove every job that is queued now, due or not; return how many.
+
+    A long queue goes in slices, between which others are served; the answer comes with the last.
+    """
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
     with queue.shard.lock:
-        count = _remove_all(engine, list(queue.run_set.jobs()), now)
-        queue.run_set.clear()
-        if engine.listeners:
-            emit(engine, "drained", queue.name, "", now)
-        return count
+        jobs = list(queue.run_set.jobs())
+        if len(jobs) <= DRAIN_SLICE:
+            return _drain_slice(engine, queue, jobs, now)
+    later = Later()
+    draining = _Draining(queue, jobs, later)
+    engine.timers.add(now, _drain_on, engine, draining)
+    return later
+
+
+class _Draining:
+    """A drain at work: jobs[:left] are still to go."""
+
+    __slots__ = ("queue", "jobs", "later", "count")
+
+    def __init__(self, queue: Queue, jobs: list[Job], later: Later) -> None:
+        self.queue = queue
+        self.jobs = jobs
+        self.later = later
+        self.count = 0
+
+
+def _drain_on(engine: "Engine", draining: _Draining, now: int) -> None:
+    jobs = draining.jobs[-DRAIN_SLICE:]
+    del draining.jobs[-DRAIN_SLICE:]
+    with draining.queue.shard.lock:
+        draining.count += _drain_slice(engine, draining.queue, jobs, now)
+    if draining.jobs:
+        engine.timers.add(now + 1, _drain_on, engine, draining)
+    else:
+        draining.later.resolve(
+            draining.count, MUST_COMMIT if engine.storage.is_persistent else NO_WAIT
+        )
+
+
+def _drain_slice(engine: "Engine", queue: Queue, jobs: list[Job], now: int) -> int:
+    still_here = [job for job in jobs if job.place == QUEUED]
+    _remove_all(engine, still_here, now)
+    queue.run_set.tidy()
+    if engine.listeners and not len(queue.run_set):
+        emit(engine, "drained", queue.name, "", now)
+    return len(still_here)
 
 
 def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
@@ -264,6 +328,7 @@ def _moment(job: Job) -> int:
 
 
 def _of_state(queue: Queue, state: str | None) -> Iterable[Job]:
+    queue.straighten()
     if state == "completed":
         return list(queue.completed.values())
     if state == "failed":
@@ -284,8 +349,9 @@ def set_stall_config(engine: "Engine", queue_name: str, given: Mapping[str, Any]
     """Merge values (wire names) into the queue's stall configuration."""
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
+        before = _settings(queue)
         queue.stall = merged(queue.stall, given)
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def stall_config(engine: "Engine", queue_name: str) -> dict[str, Any]:
@@ -298,9 +364,10 @@ def set_dlq_config(engine: "Engine", queue_name: str, given: Mapping[str, Any], 
     """Merge values (wire names) into the queue's dead-letter configuration, and apply it."""
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
+        before = _settings(queue)
         queue.dlq = merged(queue.dlq, given)
         deadletters.evict(engine, queue)
-        _changed(engine, queue, now)
+        _changed(engine, queue, before, now)
 
 
 def dlq_config(engine: "Engine", queue_name: str) -> dict[str, Any]:
@@ -328,6 +395,7 @@ def retry_completed(
     if queue is None:
         return 0
     with queue.shard.lock:
+        queue.straighten()
         jobs = [job for job in queue.completed.values() if job_id is None or job.id == job_id]
         if before is not None:
             jobs = [job for job in jobs if job.finished_at < before]

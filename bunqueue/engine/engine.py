@@ -91,6 +91,7 @@ class Engine:
         listeners: Called with every event.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
+        on_shrunk: Called when so many jobs have gone that memory may go back to the system.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Engine:
         self.last_now = 0
         self._completed: deque[Job] = deque()
         self._is_evicting = False
+        self.on_shrunk: Callable[[], None] | None = None
 
     # -- the operations, each in the module that is about it --------------------------------------
 

@@ -224,7 +224,7 @@ class EngineFace(Protocol):
         """Say whether the queue is paused."""
         ...
 
-    def drain(self, queue_name: str, now: int) -> int:
+    def drain(self, queue_name: str, now: int) -> int | Later:
         """Remove every queued job, due or not; return how many."""
         ...
 

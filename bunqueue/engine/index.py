@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from bunqueue.engine.job import Job
 
 PIECES = 256
+PIECE_BYTES_SMALL = 16_384  # pieces below this are left alone
+ENTRY_BYTES_LOOSE = 400  # a dict takes 30 to 110 bytes an entry; above this most of it is empty
 
 
 class JobIndex:
@@ -42,3 +44,17 @@ class JobIndex:
         piece = self._pieces[hash(job.id) & 255]
         if piece.get(job.id) is job:
             del piece[job.id]
+
+    def shrink(self) -> bool:
+        """Give the room of jobs that are gone back: a dict never does by itself.
+
+        Returns:
+            True if so much was given back that the process may return memory to the system.
+        """
+        shrunk = 0
+        for number, piece in enumerate(self._pieces):
+            size_bytes = piece.__sizeof__()
+            if size_bytes > PIECE_BYTES_SMALL and size_bytes > len(piece) * ENTRY_BYTES_LOOSE:
+                self._pieces[number] = dict(piece)
+                shrunk += 1
+        return shrunk * 2 > PIECES

@@ -183,7 +183,10 @@ class RunSet:
         self.stale += 1
 
     def tidy(self) -> None:
-        """Sweep stale entries out when they outnumber the good ones."""
+        """Sweep stale entries out when they outnumber the good ones, or are all there is."""
+        if not self.ready and not self.not_due:
+            self.clear()
+            return
         if self.stale > STALE_TOLERATED and self.stale > len(self):
             for lane in self.lanes.values():
                 lane.sweep()

@@ -16,6 +16,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
+from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import ACTIVE, QUEUED
 
@@ -55,6 +56,7 @@ def tick(engine: "Engine", now: int) -> int:
     Returns:
         The epoch ms at which to be called next.
     """
+    engine.last_now = now
     fired = engine.timers.run(now, TIMERS_PER_TICK)
     next_at = now if fired == TIMERS_PER_TICK else engine.timers.next_at
     for row in TIMED:
@@ -66,6 +68,7 @@ def tick(engine: "Engine", now: int) -> int:
             if not (row.skips_when_late and now - due_at > row.every_ms):
                 _run(engine, row, now)
         next_at = min(next_at, engine.timed_at[row.name])
+    engine.storage.answer_waits = NO_WAIT  # nobody has asked for what was done here
     return int(next_at)
 
 
@@ -97,10 +100,11 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
     for job in list(engine.index):
         if job.extra.ttl_timer is not None:
             arm_ttl(engine, job)
-    now = engine.last_now + delta_ms
+    now = engine.last_now = engine.last_now + delta_ms
     for queue in list(engine.queues.values()):
         if queue.waiters:
-            engine.serve(queue, now)
+            with queue.shard.lock:
+                engine.serve(queue, now)
     log.warning("wall clock jumped, spans were shifted delta_ms=%d", delta_ms)
 
 
@@ -283,6 +287,8 @@ def cleanup(engine: "Engine", now: int, at_most: int) -> None:
                 if job is None or job.finished_at > now - retention_ms:
                     break
                 engine.drop_oldest_completed()
+    if engine.index.shrink() and engine.on_shrunk is not None:
+        engine.on_shrunk()
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
@@ -307,6 +313,11 @@ def _is_traceless(queue: Queue, now: int) -> bool:
     )
 
 
+def sample_rates(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG001  # a row
+    """Bring the moving averages up to date."""
+    engine.rates.sample(engine.totals, now)
+
+
 def sweep_dead_letters(engine: "Engine", now: int, at_most: int) -> None:
     """Retry and expire dead letters."""
     deadletters.maintain(engine, now, at_most)
@@ -319,6 +330,7 @@ def sweep_workers(engine: "Engine", now: int, at_most: int) -> None:  # noqa: AR
 
 TIMED: tuple[Timed, ...] = (
     Timed("leases", 1_000, sweep_leases, 1_000, skips_when_late=True),
+    Timed("rates", 1_000, sample_rates, 1),
     Timed("stalls", 5_000, sweep_stalls, 1_000, skips_when_late=True),
     Timed("cleanup", 10_000, cleanup, RETENTION_ROWS_MAX),
     Timed("dead letters", 60_000, sweep_dead_letters, 1_000),

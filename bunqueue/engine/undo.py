@@ -8,8 +8,9 @@ takes a picture of it beforehand, ``put_back`` restores it. The storage calls ba
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
-from bunqueue.engine.job import NO_EXTRA, Extra, Job
+from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
+from bunqueue.engine.states import GONE, QUEUED
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -29,6 +30,7 @@ _FIELDS = (
     "result",
 )
 Memory = tuple[tuple[Any, ...], Extra, bool]
+LightMemory = tuple[Job, str, Delivery | None, bool]
 
 
 def remember(job: Job) -> Memory:
@@ -48,6 +50,27 @@ def _copy(extra: Extra) -> Extra:
         value = getattr(extra, name)
         setattr(copy, name, list(value) if isinstance(value, list) else value)
     return copy
+
+
+def light_memory(job: Job) -> LightMemory:
+    """Take the small picture that removing the job needs: nothing else of it changes."""
+    key = job.extra.unique_key
+    return job, job.place, job.delivery, key is not None
+
+
+def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> None:
+    """Bring removed jobs back to the places where they were."""
+    for job, place, delivery, has_key in memories:
+        if job.place != GONE:
+            continue
+        job.place = place
+        job.delivery = delivery
+        put_in(engine, job, now)
+        if has_key:
+            keys.reclaim(job, now)
+        if job.options.ttl is not None and place == QUEUED:
+            engine.arm_ttl(job)
+        engine.storage.added(job)
 
 
 def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
