@@ -88,7 +88,15 @@ def test_paused_lists_nothing_of_a_running_queue(world: World) -> None:
 
 def test_counts_name_every_state(world: World) -> None:
     one_of_each(world)
-    names = "waiting prioritized delayed active completed failed waiting-children".split()
+    names = [
+        "waiting",
+        "prioritized",
+        "delayed",
+        "active",
+        "completed",
+        "failed",
+        "waiting-children",
+    ]
 
     assert {**dict.fromkeys(names, 1), "paused": 0} == world.ok("GetJobCounts", queue="q")["counts"]
     assert {**dict.fromkeys(names, 0), "paused": 0} == (
