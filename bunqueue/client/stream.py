@@ -39,11 +39,11 @@ class Stream:
     """
 
     def __init__(self, sock: socket.socket, world: World) -> None:
+        self._sock = sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(sock)
         sock.settimeout(None)
         self.chunks: list[bytes] = []
-        self._sock = sock
         self._recv = sock.recv
         self._unsent = bytearray()
         self._is_native = world.is_native
@@ -155,6 +155,10 @@ class Stream:
     def close(self) -> None:
         """Shut down and give the descriptor back."""
         self.sever()
+        self._sock.close()
+
+    def __del__(self) -> None:
+        """A connection that nobody closed goes with its last user, without a warning."""
         self._sock.close()
 
     def abandon(self) -> None:

@@ -206,7 +206,7 @@ def test_closing_lets_active_jobs_finish(transport: Transport) -> None:
 
 
 def test_closing_an_idle_worker_does_not_wait_for_its_poll(transport: Transport) -> None:
-    worker = transport.worker(lambda job: None, poll_timeout_ms=30_000)
+    worker = transport.worker(lambda _job: None, poll_timeout_ms=30_000)
     worker.wait_until_ready()
     began = time.monotonic()
 
@@ -267,7 +267,7 @@ def test_cancelling_tells_the_handler(transport: Transport) -> None:
 
 def test_a_paused_worker_pulls_nothing(transport: Transport) -> None:
     queue = transport.queue()
-    worker = transport.worker(lambda job: None, autorun=False, poll_timeout_ms=0)
+    worker = transport.worker(lambda _job: None, autorun=False, poll_timeout_ms=0)
     heard = Heard(worker, "completed")
     worker.pause()
     worker.start()
@@ -282,7 +282,7 @@ def test_a_paused_worker_pulls_nothing(transport: Transport) -> None:
 
 def test_a_worker_is_registered_while_it_runs(transport: Transport) -> None:
     queue = transport.queue()
-    worker = transport.worker(lambda job: None, name="mine", concurrency=3)
+    worker = transport.worker(lambda _job: None, name="mine", concurrency=3)
     worker.wait_until_ready()
 
     (listed,) = queue.get_workers(scope="queue")
@@ -294,7 +294,7 @@ def test_max_jobs_closes_the_worker(transport: Transport) -> None:
     queue = transport.queue()
     queue.add_bulk([{"name": "x"}] * 5)
     worker = transport.worker(
-        lambda job: None, max_jobs=3, batch_size=1, concurrency=1, autorun=False
+        lambda _job: None, max_jobs=3, batch_size=1, concurrency=1, autorun=False
     )
 
     worker.run()
@@ -306,7 +306,7 @@ def test_max_jobs_closes_the_worker(transport: Transport) -> None:
 def test_a_lease_outlives_its_span_while_the_handler_works(transport: Transport) -> None:
     queue = transport.queue()
     job = queue.add("x")
-    worker = transport.worker(lambda job: time.sleep(1.0), lock_ttl_ms=300, autorun=False)
+    worker = transport.worker(lambda _job: time.sleep(1.0), lock_ttl_ms=300, autorun=False)
     heard = Heard(worker, "completed", "error")
     worker.start()
     heard.wait_for("completed")
@@ -353,7 +353,7 @@ def test_a_limiter_bounds_the_job_starts(transport: Transport, concurrency: int)
     queue.add_bulk([{"name": "x"}] * 6)
     starts: list[float] = []
     worker = transport.worker(
-        lambda job: starts.append(time.monotonic()),
+        lambda _job: starts.append(time.monotonic()),
         concurrency=concurrency,
         limiter={"max": 2, "duration": 150},
         autorun=False,

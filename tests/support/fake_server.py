@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -142,10 +143,8 @@ class FakeServer:
 
     def close(self) -> None:
         """End every connection and stop listening."""
-        try:
+        with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._listener.close()
         for connection in self.connections:
             connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from types import TracebackType
@@ -44,12 +45,10 @@ class Relay:
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while chunk := source.recv(CHUNK_BYTES):
                 if source not in self._silent:
                     sink.sendall(chunk)
-        except OSError:
-            pass
         if source not in self._silent:
             for end in (source, sink):
                 _shut(end)

@@ -378,9 +378,7 @@ def test_a_killed_reader_passes_the_role_on(server: FakeServer, connection: Conn
 
 
 @pytest.mark.skipif(not is_patched(), reason="a timeout of gevent")
-def test_a_caller_may_be_timed_out_from_outside(
-    server: FakeServer, connection: Connection
-) -> None:
+def test_a_caller_may_be_timed_out_from_outside(server: FakeServer, connection: Connection) -> None:
     import gevent
 
     server.answer = Held()
