@@ -1,8 +1,8 @@
 """One process per file: an exclusive lock on a file beside it.
 
-The lock belongs to the descriptor, not to the process, and the writer process inherits it. So a file
-stays locked until the last write of a killed broker is done, whoever dies first, and no lock outlives
-its holders. The lock file names its holder for people; its text decides nothing.
+The lock belongs to the descriptor, not to the process, and the writer process inherits it. So a
+file stays locked until the last write of a killed broker is done, whoever dies first, and no lock
+outlives its holders. The lock file names its holder for people; its text decides nothing.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import weakref
 from typing import Final
 
 from bunqueue.errors import StorageFailed
+from bunqueue.storage.native import close_fd, original
 
 WAIT_MS: Final = 5000  # a killed broker's writer has only its last batches to commit
 POLL_S: Final = 0.02
@@ -40,19 +41,20 @@ class FileLock:
         try:
             first = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fd = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FD_MIN)
-            os.close(first)
+            close_fd(first)
         except OSError as error:
             raise StorageFailed(f"cannot write {path}: {error.strerror}") from error
         end = time.monotonic() + wait_ms / 1000
         while not _try_lock(fd):
             holder = _holder(fd)
             if time.monotonic() >= end or _is_alive(holder):
-                os.close(fd)
+                close_fd(fd)
                 raise StorageFailed(
                     f"{data_path} is in use by another process"
-                    f" (pid {holder or 'unknown'}, lock file {path}); stop it or choose another file"
+                    f" (pid {holder or 'unknown'}, lock file {path});"
+                    " stop it or choose another file"
                 )
-            time.sleep(POLL_S)
+            original("time", "sleep")(POLL_S)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         lock = cls(path, fd)
@@ -63,7 +65,7 @@ class FileLock:
     def release(self) -> None:
         """Let go; the lock ends with the last descriptor of it."""
         if self.fd >= 0:
-            os.close(self.fd)
+            close_fd(self.fd)
             self.fd = -1
         _held.discard(self)
 

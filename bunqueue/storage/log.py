@@ -1,18 +1,18 @@
 """The mutation log: what changed since the last batch, and who waits for it to be written.
 
-The engine notes jobs, not rows. A noted job stands once in ``_dirty``, however often it changes, and
-its bits say what the file lacks of it; when the writer is free, a *cut* turns all of it into one
-numbered batch, the image of every job as it is at that moment. One batch is in flight at a time:
-whatever comes meanwhile is the next one. So a busy broker writes few large transactions and an idle
-one writes at once, without a knob.
+The engine notes jobs, not rows. A noted job stands once in ``_dirty``, however often it changes,
+and its bits say what the file lacks of it; when the writer is free, a *cut* turns all of it into
+one numbered batch, the image of every job as it is at that moment. One batch is in flight at a
+time: whatever comes meanwhile is the next one. So a busy broker writes few large transactions and
+an idle one writes at once, without a knob.
 
-When is a cut? At the end of the loop's turn if an answer waits for it, or if 100 rows do; else 10 ms
-after the first note. While a batch is in flight, when it is answered.
+When is a cut? At the end of the loop's turn if an answer waits for it, or if 100 rows do; else 10
+ms after the first note. While a batch is in flight, when it is answered.
 
-If a commit fails, nothing of that batch is in the file. All operations since then are undone, newest
-first, those of later batches too: they acted on what is not there. Their answers are told so. The
-jobs of the batch become dirty again and are tried again, as they are after the undoing, with growing
-pauses. Plain pushes, whose answer has left, survive in memory that way.
+If a commit fails, nothing of that batch is in the file. All operations since then are undone,
+newest first, those of later batches too: they acted on what is not there. Their answers are told
+so. The jobs of the batch become dirty again and are tried again, as they are after the undoing,
+with growing pauses. Plain pushes, whose answer has left, survive in memory that way.
 
 Nothing here waits; the writer (``process.py`` or ``thread.py``) does.
 """
@@ -251,7 +251,7 @@ class MutationLog:
         then: Callable[..., None] | None = None,
         durable: bool = False,
     ) -> None:
-        """Let the running operation's answer wait for the commit of all that was logged until now."""
+        """Let the running operation's answer wait for the commit of what was logged until now."""
         self.answer_waits = MUST_COMMIT
         if undo is not None or then is not None:
             self._ops.append((undo, args, then))

@@ -11,3 +11,8 @@ def original(module: str, name: str) -> Any:
     if monkey is not None:
         return monkey.get_original(module, name)
     return getattr(import_module(module), name)
+
+
+def close_fd(fd: int) -> None:
+    """Close the descriptor now; gevent's ``os.close`` does so a turn of its hub later."""
+    original("os", "close")(fd)

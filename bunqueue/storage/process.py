@@ -18,7 +18,7 @@ from bunqueue.errors import StorageFailed
 from bunqueue.storage import writer
 from bunqueue.storage.log import Listener
 from bunqueue.storage.loop import Callback, Loop
-from bunqueue.storage.native import original
+from bunqueue.storage.native import close_fd, original
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class WriterProcess:
         self._unanswered: bytes | None = None
         self._deaths = 0  # since the last answer
         self._is_replacement = False
+        self._complaint = ""  # why it could not open the file
         self._waitpid = original("os", "waitpid")
 
     def start(self, listener: Listener) -> None:
@@ -81,6 +82,7 @@ class WriterProcess:
         finally:
             theirs.close()
         self._frames = writer.Frames()
+        self._complaint = ""
         self._stop_reading = self._loop.watch_readable(self._fd, self._on_readable)
         self._send(self._setup)
 
@@ -131,8 +133,11 @@ class WriterProcess:
             self._died()
             return
         for outcome in self._frames.feed(chunk):
-            if outcome[0] == 0:
-                if self._is_replacement:
+            number, kind, text, _ = outcome
+            if number == 0:
+                if kind is not None:
+                    self._complaint = f" ({text})"
+                elif self._is_replacement:
                     listener.on_writer_up()
                 continue
             self._unanswered = None
@@ -144,7 +149,7 @@ class WriterProcess:
     def _died(self) -> None:
         assert self._listener is not None
         self._hang_up()
-        why = f"writer process {self.pid} ended, {self._reap()}"
+        why = f"writer process {self.pid} ended, {self._reap()}{self._complaint}"
         self._deaths += 1
         if self._deaths > RESTARTS_MAX:
             self._listener.on_writer_lost(f"{why}, as did {RESTARTS_MAX} before it")
@@ -173,7 +178,7 @@ class WriterProcess:
         self._stop_reading = self._stop_writing = self._restart = None
         self._outbox.clear()
         if self._fd >= 0:
-            os.close(self._fd)
+            close_fd(self._fd)
             self._fd = -1
 
     def _reap(self, timeout_ms: float = REAP_MS) -> str:

@@ -39,8 +39,8 @@ _NAMES_MAX: Final = 10_000  # job names kept as one string each while a file is 
 class Images:
     """What one batch writes of the hot tables.
 
-    Rows follow each other in one flat list of values, which is what a statement of many rows is bound
-    to: 0.4 us less per row than a tuple each, on both sides of the socket.
+    Rows follow each other in one flat list of values, which is what a statement of many rows is
+    bound to: 0.4 us less per row than a tuple each, on both sides of the socket.
 
     Attributes:
         plain, full: Rows of ``jobs``, short and with all columns.

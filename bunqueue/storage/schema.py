@@ -1,13 +1,14 @@
 """The tables of the file, as data, and the steps from older files.
 
-``jobs`` is wide and written once, ``state`` is narrow and written at every move: rewriting a row costs
-SQLite the whole row (a state row is 1.2 us whatever the payload, a wide row of 10 KiB is 32), and a job
-that still waits for its first run has no state row at all. Both are keyed by the admission number,
-given in rising order, so that inserts append and removals are ranges. They have no second index:
-memory is the index. ``SELECT * FROM jobs LEFT JOIN state USING (seq)`` shows everything.
+``jobs`` is wide and written once, ``state`` is narrow and written at every move: rewriting a row
+costs SQLite the whole row (a state row is 1.2 us whatever the payload, a wide row of 10 KiB is 32),
+and a job that still waits for its first run has no state row at all. Both are keyed by the
+admission number, given in rising order, so that inserts append and removals are ranges. They have
+no second index: memory is the index. ``SELECT * FROM jobs LEFT JOIN state USING (seq)`` shows
+everything.
 
-A small table is a row in ``TABLES``; its first column is its key. Files of an older schema get tables
-that they lack by themselves; anything else is a step in ``MIGRATIONS``.
+A small table is a row in ``TABLES``; its first column is its key. Files of an older schema get
+tables that they lack by themselves; anything else is a step in ``MIGRATIONS``.
 """
 
 from collections.abc import Mapping
@@ -44,7 +45,7 @@ class Table:
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(self.columns)}){rowid}"
 
 
-# Columns that only few jobs fill come before the payload; ``rows.py`` leaves them out for the others.
+# Columns that only few jobs fill come before the payload; ``rows.py`` leaves them out otherwise.
 JOBS: Final = Table(
     "jobs",
     (

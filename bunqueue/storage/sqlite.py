@@ -1,8 +1,8 @@
 """A data file: opened, read once, then only written to.
 
-Opening takes the file's lock, checks it, brings its tables up to date and starts the writer. What the
-file holds is read through a connection of its own, before anything is written. A file that is damaged,
-foreign or of a newer version is refused and left exactly as it is.
+Opening takes the file's lock, checks it, brings its tables up to date and starts the writer. What
+the file holds is read through a connection of its own, before anything is written. A file that is
+damaged, foreign or of a newer version is refused and left exactly as it is.
 """
 
 import logging
@@ -18,6 +18,7 @@ from bunqueue.storage import schema
 from bunqueue.storage.lock import WAIT_MS, FileLock
 from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog, Writer
 from bunqueue.storage.loop import Loop
+from bunqueue.storage.native import close_fd
 from bunqueue.storage.process import WriterProcess
 from bunqueue.storage.rows import SELECT_JOBS, jobs_of
 from bunqueue.storage.thread import WriterThread
@@ -113,7 +114,8 @@ class SqliteStorage(MutationLog):
         self._close_reader()
         try:
             self.flush(timeout_ms)
-            if self._is_marked_unclean:
+            if self._is_marked_unclean or not self._saved.was_clean:
+                self._is_marked_unclean = True  # so that this batch does not begin with the mark
                 self.put(schema.META.name, schema.META_SEQ, (self._seq_highest,))
                 self.put(schema.META.name, schema.META_CLEAN, (1,))
                 self.flush(timeout_ms)
@@ -130,7 +132,7 @@ class SqliteStorage(MutationLog):
 
 
 class SavedFile:
-    """Fulfils ``ports.Saved`` from a file; the small tables at once, the jobs when they are asked for.
+    """Fulfils ``ports.Saved`` from a file; the small tables at once, the jobs when asked for.
 
     Attributes:
         seq, tables, was_clean: See ``ports.Saved``.
@@ -159,8 +161,11 @@ class SavedFile:
         try:
             rows = self._reader.execute(SELECT_JOBS)
             yield from jobs_of(rows, queue_of, now, self._storage.changed)
-        except apsw.Error as error:
+        except (apsw.NotADBError, apsw.CorruptError) as error:
             raise StorageFailed(_damaged(self._storage.path, error)) from error
+        except apsw.Error as error:
+            path = self._storage.path
+            raise StorageFailed(f"cannot read {path}: {type(error).__name__}: {error}") from error
         self._storage._close_reader()
 
 
@@ -171,7 +176,7 @@ def _open_checked(path: str) -> apsw.Connection:
     """Return a connection to a sound file with all tables."""
     connection = None
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        close_fd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_MS)
         _check_origin(path, connection)
@@ -215,8 +220,8 @@ def _check_integrity(path: str, connection: apsw.Connection) -> None:
 
 def _damaged(path: str, what: object) -> str:
     return (
-        f"{path} is damaged ({what}); it was left as it is: restore it from a backup, or move it and"
-        f" the files beside it (-wal, -shm) away to begin with an empty one"
+        f"{path} is damaged ({what}); it was left as it is: restore it from a backup,"
+        f" or move it and the files beside it (-wal, -shm) away to begin with an empty one"
     )
 
 

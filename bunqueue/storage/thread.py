@@ -1,8 +1,9 @@
 """The writer as a native thread: what an embedded engine uses, whose process is the application's.
 
 No child to start and nothing to copy; the price is the interpreter lock, so that many rows go into
-each statement (``writer.py`` tells why). The thread is a real one in a process that gevent has patched,
-too, and shares nothing with the loop's thread but two deques and two pipes that say "look".
+each statement (``writer.py`` tells why). The thread is a real one in a process that gevent has
+patched, too, and shares nothing with the loop's thread but two deques and two pipes that say
+"look".
 """
 
 import os
@@ -16,12 +17,7 @@ from bunqueue.errors import StorageFailed
 from bunqueue.storage import writer
 from bunqueue.storage.log import Listener
 from bunqueue.storage.loop import Callback, Loop
-from bunqueue.storage.native import original
-
-
-def _close(fd: int) -> None:
-    """Close a pipe's end at once; gevent's ``os.close`` would wait for a turn of its hub."""
-    original("os", "close")(fd)
+from bunqueue.storage.native import close_fd, original
 
 
 class WriterThread:
@@ -69,7 +65,7 @@ class WriterThread:
         except apsw.Error as error:
             self._ending = f"{type(error).__name__}: {error}"
         finally:
-            _close(self._done_out)
+            close_fd(self._done_out)
 
     # -- in the loop's thread ----------------------------------------------------------------------
 
@@ -118,7 +114,7 @@ class WriterThread:
         if self._work_out < 0:
             return
         self._unwatch()
-        _close(self._work_out)
+        close_fd(self._work_out)
         self._work_out = -1
         end = time.monotonic() + timeout_ms / 1000
         poll = original("select", "poll")()
@@ -129,5 +125,5 @@ class WriterThread:
                 raise StorageFailed(f"the writer thread did not end within {timeout_ms:.0f} ms")
             if poll.poll(left_ms):
                 self._on_done()
-        _close(self._done_in)
-        _close(self._work_in)
+        close_fd(self._done_in)
+        close_fd(self._work_in)

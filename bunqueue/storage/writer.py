@@ -1,18 +1,18 @@
 """The one connection that writes, and the process that owns it beside a server.
 
 A batch is one transaction. It comes as plain tuples and lists with a number; the SQL was sent ahead
-(``Setup``), so this module knows no table and imports nothing else of the package: the process stays
-small. Run as a file it reads frames from its standard input, a socket: a length and a marshalled
-value, first the set-up, then batches, and answers each batch by its number. Neither side ever reads
-what somebody else could have written.
+(``Setup``), so this module knows no table and imports nothing else of the package: the process
+stays small. Run as a file it reads frames from its standard input, a socket: a length and a
+marshalled value, first the set-up, then batches, and answers each by its number (the set-up has 0).
+Neither side ever reads what somebody else could have written.
 
-If the broker dies, what has been received is committed, then the input ends and so does the process.
-Until then it holds the inherited descriptor of the file's lock, so no successor opens the file early.
-A terminal's ^C reaches it with SIGINT blocked: the broker decides when it is over.
+If the broker dies, what has been received is committed, then the input ends and so does the
+process. Until then it holds the inherited descriptor of the file's lock, so no successor opens the
+file early. A terminal's ^C reaches it with SIGINT blocked: the broker decides when it is over.
 
-Why not a thread: a thread with a busy one beside it gets the interpreter lock back too late after each
-row (950 of 75,000 rows in 1.5 s). The embedded engine, whose process is the application's, uses
-``Database`` in a native thread all the same, with many rows in each statement.
+Why not a thread: a thread with a busy one beside it gets the interpreter lock back too late after
+each row (950 of 75,000 rows in 1.5 s). The embedded engine, whose process is the application's,
+uses ``Database`` in a native thread all the same, with many rows in each statement.
 """
 
 import marshal
@@ -26,8 +26,8 @@ from typing import Any, Final
 
 import apsw
 
-# What is asked and what is answered; both must stay of marshal's types. Rows lie flat, one behind the
-# other: (statement up to VALUES or with its own placeholders, columns, values of all rows).
+# What is asked and what is answered; both must stay of marshal's types. Rows lie flat, one behind
+# the other: (statement, up to VALUES or with its own placeholders; columns; values of all rows).
 Rows = list[tuple[str, int, list[Any]]]
 # (number, is_durable, upserts, deletes, removed seqs)
 Batch = tuple[int, bool, Rows, Rows, list[int]]
@@ -92,7 +92,7 @@ class Database:
         return apsw.SQLITE_OK
 
     def write(self, batch: Batch) -> Outcome:
-        """Commit the batch as a whole, or nothing of it; rows that can never be stored are left out."""
+        """Commit the batch or nothing of it; rows that can never be stored are left out."""
         number, is_durable, _, _, _ = batch
         try:
             if is_durable != self._is_full_sync:
@@ -172,7 +172,7 @@ class Database:
     def checkpoint_if_due(self, is_idle: bool) -> None:
         """Bring the log into the file if it is long, or if there is time.
 
-        A failure costs nothing but a longer log; the next commit meets the same disk and reports it.
+        A failure costs nothing but a longer log; the next commit meets the same disk and tells.
         """
         if self._wal_pages < (WAL_PAGES_IDLE if is_idle else self._checkpoint_at):
             return
@@ -250,14 +250,18 @@ def main(fd: int, path: str) -> None:
         try:
             chunk = os.read(fd, READ_BYTES)
         except ConnectionResetError:
-            # Told once, when the broker went without having read every answer; its batches still come.
+            # Told once, when the broker went before it had read every answer; batches still come.
             continue
         if not chunk:
             break
         for value in frames.feed(chunk):
             if database is None:
-                database = Database(path, value)
-                _answer(fd, (0, None, "", []))  # open
+                try:
+                    database = Database(path, value)
+                except apsw.Error as error:
+                    _answer(fd, (0, OTHER, f"{type(error).__name__}: {error}", []))
+                    return
+                _answer(fd, (0, None, "", []))
                 continue
             _answer(fd, database.write(value))
             database.checkpoint_if_due(is_idle=False)

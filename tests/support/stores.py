@@ -1,4 +1,4 @@
-"""Stand-ins for what surrounds a storage: queues, jobs, a loop and a writer under the test's hand."""
+"""Stand-ins around a storage: queues, jobs, a loop and a writer under the test's hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ class HandLoop:
         self.timers.append(timer)
         return lambda: self.timers.remove(timer) if timer in self.timers else None
 
-    def watch_readable(self, fd: int, fn: Callable[[], None]) -> Callable[[], None]:
+    def watch_readable(self, *_: Any) -> Callable[[], None]:
         raise AssertionError("a writer of the tests has no descriptor")
 
     watch_writable = watch_readable

@@ -576,7 +576,7 @@ def test_trap_22_a_job_that_cannot_be_stored_leaves_memory_and_its_siblings_stay
 
 def test_a_job_without_an_image_does_not_stop_the_batch(rig):
     dropped = []
-    rig.log.on_dropped = lambda job, text: dropped.append(job.id)
+    rig.log.on_dropped = lambda job, _: dropped.append(job.id)
     bad = make_job(1)
     bad.own_extra().children_ids = [object()]
     rig.log.added(bad)

@@ -1,0 +1,177 @@
+"""Opening a file: what is made, what is refused and left alone."""
+
+import os
+import stat
+
+import apsw
+import pytest
+
+from bunqueue.errors import StorageFailed
+from bunqueue.storage import schema
+from bunqueue.storage.loop import PollLoop
+from bunqueue.storage.sqlite import SqliteStorage
+from tests.support.stores import NamedQueue, make_job
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "data.db"
+
+
+def opened(path):
+    return SqliteStorage.open(path, PollLoop(), writer="thread", lock_wait_ms=0)
+
+
+def sql(path, *statements):
+    connection = apsw.Connection(str(path))
+    found = [list(connection.execute(statement)) for statement in statements]
+    connection.close()
+    return found
+
+
+def refusal(path):
+    before = path.read_bytes()
+    with pytest.raises(StorageFailed) as caught:
+        opened(path)
+    assert before == path.read_bytes()
+    assert [path.name, f"{path.name}.lock"] == sorted(os.listdir(path.parent))
+    return str(caught.value)
+
+
+def test_a_new_file_and_its_directory_belong_to_the_owner_alone(path):
+    opened(path).close()
+
+    assert 0o600 == stat.S_IMODE(os.stat(path).st_mode)
+    assert 0o700 == stat.S_IMODE(os.stat(path.parent).st_mode)
+
+
+def test_a_new_file_carries_its_kind_and_version(path):
+    opened(path).close()
+
+    assert [[(schema.APPLICATION_ID,)], [(schema.SCHEMA_VERSION,)], [("wal",)]] == sql(
+        path, "PRAGMA application_id", "PRAGMA user_version", "PRAGMA journal_mode"
+    )
+
+
+def test_the_hot_tables_have_no_second_index(path):
+    opened(path).close()
+
+    assert [[]] == sql(
+        path, "SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name != 'meta'"
+        " AND tbl_name IN ('jobs', 'state')"
+    )  # fmt: skip
+
+
+def test_the_file_is_readable_for_people(path):
+    storage = opened(path)
+    storage.added(make_job(1, b"\xc0"))
+    storage.close()
+
+    assert [[("job-1", "emails", "welcome", None)]] == sql(
+        path, "SELECT id, queue, name, state FROM jobs LEFT JOIN state USING (seq)"
+    )
+
+
+def test_a_file_of_a_newer_version_is_refused_and_left_alone(path):
+    opened(path).close()
+    sql(path, "PRAGMA user_version = 99")
+
+    assert (
+        f"{path} was written by a newer bunqueue (schema 99, this one knows"
+        f" {schema.SCHEMA_VERSION}); it was left as it is: upgrade bunqueue to open it"
+    ) == refusal(path)
+
+
+def test_a_file_of_another_program_is_refused_and_left_alone(path):
+    path.parent.mkdir()
+    sql(path, "CREATE TABLE jobs (id TEXT)")
+
+    assert "is a database of another program" in refusal(path)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, " * 50, b"SQLite format 3\0" * 99])
+def test_a_damaged_file_is_refused_and_left_alone(path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+
+    assert "is damaged" in (text := refusal(path))
+    assert "restore it from a backup, or move it" in text
+
+
+def test_a_damaged_page_is_found_before_anything_is_written(path):
+    storage = opened(path)
+    for seq in range(1, 2000):
+        storage.added(make_job(seq, b"x" * 100))
+    storage.close()
+    with open(path, "r+b") as file:
+        file.seek(10 * 8192)
+        file.write(b"\xff" * 4096)
+
+    assert "is damaged" in refusal(path)
+
+
+def test_an_older_file_is_migrated_step_by_step(path, monkeypatch):
+    opened(path).close()
+    steps = {1: ("CREATE TABLE a (b)",), 2: ("ALTER TABLE a ADD COLUMN c",)}
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    opened(path).close()
+
+    assert [[(3,)], []] == sql(path, "PRAGMA user_version", "SELECT b, c FROM a")
+
+
+def test_a_step_that_fails_leaves_the_steps_before_it(path, monkeypatch):
+    opened(path).close()
+    steps = {1: ("CREATE TABLE a (b)",), 2: ("CREATE TABLE c (d)", "nonsense")}
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    with pytest.raises(StorageFailed, match="cannot open .*SQLError"):
+        opened(path)
+
+    assert [[(2,)], [("a",)]] == sql(
+        path, "PRAGMA user_version", "SELECT name FROM sqlite_schema WHERE name IN ('a', 'c')"
+    )
+
+
+def test_a_file_that_lacks_a_small_table_gets_it(path, monkeypatch):
+    opened(path).close()
+    more = schema.Table("crons", ("name TEXT PRIMARY KEY", "schedule TEXT"))
+    monkeypatch.setattr(schema, "TABLES", (*schema.TABLES, more))
+    monkeypatch.setattr(schema, "SMALL_TABLES", (*schema.SMALL_TABLES, more))
+    storage = opened(path)
+
+    assert {"queues": {}, "crons": {}} == storage.load().tables
+    storage.close()
+
+
+def test_a_directory_that_cannot_be_made_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailed, match="cannot make the directory of .*Not a directory"):
+        opened(tmp_path / "file" / "deep" / "data.db")
+
+
+def test_a_file_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "data.db").mkdir()
+    with pytest.raises(StorageFailed, match="cannot write .*data.db: Is a directory"):
+        opened(tmp_path / "data.db")
+
+
+def test_a_refused_file_is_not_kept_locked(path):
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 2000)
+    refusal(path)
+    path.unlink()
+
+    opened(path).close()
+
+
+def test_an_error_met_while_reading_is_told_with_the_path(path):
+    storage = opened(path)
+    storage.added(make_job(1))
+    storage.flush()
+    saved = storage.load()
+    saved._reader.close()
+    with pytest.raises(StorageFailed, match="cannot read .*data.db"):
+        list(saved.jobs(NamedQueue))
+    storage._reader = None
+    storage.close()
