@@ -1,0 +1,207 @@
+"""Adds that meet leave together; each caller hears its own outcome."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from bunqueue import CommandError, ConnectionClosedError
+from bunqueue.client import worlds
+from bunqueue.client.add_batch import AddBatcher, batch_settings
+
+Command = dict[str, Any]
+
+
+class Broker:
+    """Takes pushes; holds the first until told, so that the others meet."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.go_on = threading.Event()
+        self.arrived = threading.Event()
+        self.refuse: Any = lambda _job: None
+
+    def __call__(self, command: Command) -> Command:
+        self.commands.append(command)
+        if len(self.commands) == 1:
+            self.arrived.set()
+            assert self.go_on.wait(10)
+        jobs = command["jobs"] if command["cmd"] == "PUSHB" else [command]
+        for index, job in enumerate(jobs):
+            error = self.refuse(job)
+            if error is not None:
+                prefix = f"jobs[{index}]: " if command["cmd"] == "PUSHB" else ""
+                raise error if not prefix else type(error)(prefix + str(error))
+        ids = [f"id-{job['name']}" for job in jobs]
+        return {"ids": ids} if command["cmd"] == "PUSHB" else {"id": ids[0]}
+
+
+class Adds:
+    """Callers in threads (or greenlets)."""
+
+    def __init__(self, batcher: AddBatcher) -> None:
+        self._batcher = batcher
+        self._threads: list[threading.Thread] = []
+        self.outcomes: dict[str, Any] = {}
+
+    def add(self, name: str) -> None:
+        thread = threading.Thread(target=self._main, args=(name,))
+        thread.start()
+        self._threads.append(thread)
+
+    def _main(self, name: str) -> None:
+        try:
+            self.outcomes[name] = self._batcher.add({"name": name})
+        except BaseException as error:
+            self.outcomes[name] = error
+
+    def wait_until_waiting(self, count: int) -> None:
+        while len(self._batcher._waiting) < count:
+            worlds.standard().sleep(0.001)
+
+    def join(self) -> dict[str, Any]:
+        for thread in self._threads:
+            thread.join(10)
+        return self.outcomes
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def batcher_on(broker: Broker, max_size: int = 50, max_delay_ms: float = 60_000) -> AddBatcher:
+    return AddBatcher(broker, "q", worlds.standard(), max_size, max_delay_ms)
+
+
+def test_a_lone_add_is_an_ordinary_push(broker: Broker) -> None:
+    broker.go_on.set()
+
+    assert "id-a" == batcher_on(broker).add({"name": "a", "jobId": "mine"})
+
+    assert [{"cmd": "PUSH", "queue": "q", "name": "a", "jobId": "mine"}] == broker.commands
+
+
+def test_adds_that_meet_leave_as_one_batch(broker: Broker) -> None:
+    adds = Adds(batcher_on(broker))
+    adds.add("first")
+    broker.arrived.wait()
+    for name in "abcde":
+        adds.add(name)
+    adds.wait_until_waiting(5)
+
+    broker.go_on.set()
+
+    assert {name: f"id-{name}" for name in ("first", *"abcde")} == adds.join()
+    assert ["PUSH", "PUSHB"] == [command["cmd"] for command in broker.commands]
+
+
+def test_a_full_batch_does_not_wait_for_the_flush_under_way(broker: Broker) -> None:
+    adds = Adds(batcher_on(broker, max_size=2))
+    adds.add("first")
+    broker.arrived.wait()
+
+    adds.add("a")
+    adds.wait_until_waiting(1)
+    adds.add("b")
+    while len(adds.outcomes) < 2:
+        worlds.standard().sleep(0.001)
+
+    assert {"a": "id-a", "b": "id-b"} == adds.outcomes
+    broker.go_on.set()
+    adds.join()
+
+
+def test_an_entry_that_has_waited_long_enough_leaves(broker: Broker) -> None:
+    adds = Adds(batcher_on(broker, max_delay_ms=1))
+    adds.add("first")
+    broker.arrived.wait()
+
+    adds.add("late")
+    while "late" not in adds.outcomes:
+        worlds.standard().sleep(0.001)
+
+    assert "first" not in adds.outcomes
+    broker.go_on.set()
+    assert "id-first" == adds.join()["first"]
+
+
+def test_a_refused_batch_is_sent_again_one_by_one(broker: Broker) -> None:
+    def refuse(job: Command) -> CommandError | None:
+        return CommandError("priority must be at most 5") if job["name"] == "bad" else None
+
+    broker.refuse = refuse
+    adds = Adds(batcher_on(broker))
+    adds.add("first")
+    broker.arrived.wait()
+    for name in ("a", "bad", "b"):
+        adds.add(name)
+    adds.wait_until_waiting(3)
+    broker.go_on.set()
+
+    outcomes = adds.join()
+
+    assert ("id-a", "id-b") == (outcomes["a"], outcomes["b"])
+    assert "priority must be at most 5" == str(outcomes["bad"])
+    assert ["PUSH", "PUSHB", "PUSH", "PUSH", "PUSH"] == [one["cmd"] for one in broker.commands]
+
+
+def test_a_lost_batch_fails_all_its_callers_and_is_not_sent_again(broker: Broker) -> None:
+    def lose(job: Command) -> ConnectionClosedError | None:
+        return None if job["name"] == "first" else ConnectionClosedError("connection lost")
+
+    broker.refuse = lose
+    adds = Adds(batcher_on(broker))
+    adds.add("first")
+    broker.arrived.wait()
+    for name in "abc":
+        adds.add(name)
+    adds.wait_until_waiting(3)
+    broker.go_on.set()
+
+    outcomes = adds.join()
+
+    assert [ConnectionClosedError] * 3 == [type(outcomes[name]) for name in "abc"]
+    assert ["PUSH", "PUSHB"] == [command["cmd"] for command in broker.commands]
+
+
+def test_own_ids_are_called_custom_ids_in_a_batch(broker: Broker) -> None:
+    batcher = batcher_on(broker)
+    adds = Adds(batcher)
+    adds.add("first")
+    broker.arrived.wait()
+    for name in "ab":
+        thread = threading.Thread(target=batcher.add, args=({"name": name, "jobId": name},))
+        thread.start()
+        adds._threads.append(thread)
+    adds.wait_until_waiting(2)
+    broker.go_on.set()
+    adds.join()
+
+    assert ["a", "b"] == sorted(job["customId"] for job in broker.commands[1]["jobs"])
+    assert all("jobId" not in job for job in broker.commands[1]["jobs"])
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        (None, (50, 5)),
+        (True, (50, 5)),
+        (False, None),
+        ({"enabled": False}, None),
+        ({"max_size": 3, "max_delay_ms": 0}, (3, 0)),
+    ],
+)
+def test_settings_of_batches(given: Any, settings: Any) -> None:
+    assert settings == batch_settings(given)
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(TypeError, match="maxsize"):
+        batch_settings({"maxsize": 3})
+    with pytest.raises(ValueError, match="max_size"):
+        batch_settings({"max_size": 0})
+    with pytest.raises(ValueError, match="max_delay_ms"):
+        batch_settings({"max_delay_ms": float("inf")})
