@@ -8,7 +8,7 @@ Outbound: integers outside -2^31 .. 2^32-1 leave as float64, because JavaScript 
 integers into big integers that break arithmetic; a peer that announced ``int64`` gets them exactly.
 
 The common frame pays for none of this: it goes through one strict ``unpackb``, and only what that
-refuses, or what holds the two bytes of an "undefined", is looked at again.
+refuses, or what holds the two bytes of an "undefined" or a piece of bytes, is looked at again.
 """
 
 from typing import Any, Final
@@ -20,6 +20,7 @@ UINT32_MAX: Final = 2**32 - 1
 DEPTH_MAX: Final = 512  # nested containers of user data; msgpack itself ends at 1,024
 
 _UNDEFINED_EXT: Final = b"\xd4\x00"
+_BIN8: Final = b"\xc4"  # a map key may be bytes
 _INT64_MARKS: Final = (b"\xcf", b"\xd3")
 
 
@@ -42,7 +43,13 @@ class InvalidFrame(ValueError):
     """The bytes are not exactly one acceptable msgpack value."""
 
 
-def _extension(code: int, _data: bytes) -> object:
+def _extension(code: int, data: bytes) -> object:
+    if code == 0 and len(data) == 1:
+        return UNDEFINED
+    raise InvalidFrame(f"extension type {code}")
+
+
+def _any_undefined(code: int, _data: bytes) -> object:
     if code == 0:
         return UNDEFINED
     raise InvalidFrame(f"extension type {code}")
@@ -58,8 +65,8 @@ def decode(body: bytes) -> Any:
         value = msgpack.unpackb(body, ext_hook=_extension)
     except (ValueError, TypeError, RecursionError):
         return _decode_leniently(body)
-    if _UNDEFINED_EXT in body:
-        return _without_undefined(value)
+    if _UNDEFINED_EXT in body or _BIN8 in body:
+        return _cleaned(value)
     return value
 
 
@@ -67,24 +74,31 @@ def _decode_leniently(body: bytes) -> Any:
     """Decode what the strict pass refused: odd keys and ill-formed UTF-8 pass."""
     try:
         value = msgpack.unpackb(
-            body, ext_hook=_extension, strict_map_key=False, unicode_errors="replace"
+            body, ext_hook=_any_undefined, strict_map_key=False, unicode_errors="replace"
         )
-        return _without_undefined(value)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidFrame(str(error)) from error
+    return _cleaned(value)
 
 
-def _without_undefined(value: Any, depth: int = 0) -> Any:
+def _cleaned(value: Any, depth: int = 0) -> Any:
+    """Return the value without undefined members, all map keys strings.
+
+    Plain loops: with comprehensions a level would cost two frames of Python's recursion limit.
+    """
     if depth > DEPTH_MAX:
         raise InvalidFrame("nested too deeply")
     if isinstance(value, dict):
-        return {
-            _text_key(key): _without_undefined(item, depth + 1)
-            for key, item in value.items()
-            if item is not UNDEFINED
-        }
+        clean = {}
+        for key, item in value.items():
+            if item is not UNDEFINED:
+                clean[_text_key(key)] = _cleaned(item, depth + 1)
+        return clean
     if isinstance(value, list):
-        return [_without_undefined(item, depth + 1) for item in value]
+        items = []
+        for item in value:
+            items.append(_cleaned(item, depth + 1))
+        return items
     return value
 
 
@@ -153,11 +167,17 @@ def narrowed(packed: bytes) -> bytes:
 
 
 def narrow(value: Any) -> Any:
-    """Return a copy of ``value`` in which integers outside 32 bits are floats."""
+    """Return a copy of ``value`` in which integers outside 32 bits are floats; loops as above."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if INT32_MIN <= value <= UINT32_MAX else float(value)
     if isinstance(value, dict):
-        return {key: narrow(item) for key, item in value.items()}
+        pairs = {}
+        for key, item in value.items():
+            pairs[key] = narrow(item)
+        return pairs
     if isinstance(value, (list, tuple)):
-        return [narrow(item) for item in value]
+        items = []
+        for item in value:
+            items.append(narrow(item))
+        return items
     return value
