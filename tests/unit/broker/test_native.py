@@ -10,8 +10,7 @@ WAIT_S = 5.0  # well below the longest poll
 
 @pytest.fixture
 def loop():
-    loop = StorageLoop(closed_gate())
-    loop._gate.release()
+    loop = StorageLoop(original("_thread", "allocate_lock")())
     yield loop
     loop.close()
 
