@@ -9,15 +9,19 @@ from bunqueue.protocol.replies import OK, Reply
 PROTOCOL_VERSION = 3
 COMPATIBILITY_VERSION = "2.9.5"  # the reference server whose behaviour we match
 CAPABILITIES = ("pipelining", "separate-job-name")
+INT64 = "int64"  # ours: exact 64-bit integers both ways, told only to those who announce it
 
 
 @command("Hello", {"protocolVersion": Anything(), "capabilities": Anything()})
-def hello(_peer: Peer, _request: Request) -> Reply:
+def hello(peer: Peer, request: Request) -> Reply:
     """Tell protocol version and capabilities; no version is refused."""
+    announced = request.get("capabilities")
+    if isinstance(announced, list) and INT64 in announced:
+        peer.int64 = True
     return {
         "ok": True,
         "protocolVersion": PROTOCOL_VERSION,
-        "capabilities": list(CAPABILITIES),
+        "capabilities": [*CAPABILITIES, INT64] if peer.int64 else list(CAPABILITIES),
         "server": "bunqueue",
         "version": COMPATIBILITY_VERSION,
     }
