@@ -53,6 +53,7 @@ FLUSH_MS_MAX: Final = 30_000  # how long a shutdown waits for the disk
 _ALL_BUT_REMOVED: Final = ~REMOVED
 _ANYTHING: Final = 1  # the first note decides when to write
 _NOTHING: Final = sys.maxsize
+_NO_IMAGE: Final = (ValueError, TypeError, OverflowError, AttributeError)
 
 _UPSERT_PLAIN: Final = schema.upsert(schema.JOBS, PLAIN_COLUMNS)
 _UPSERT_FULL: Final = schema.upsert(schema.JOBS)
@@ -127,6 +128,17 @@ class _InFlight:
         self.size_bytes = size_bytes
         self.meta = meta
         self.at = time.monotonic()
+
+
+def _without_image(jobs: "list[Job]") -> "list[tuple[Job, str]]":
+    """Return the jobs that cannot be turned into rows, and why."""
+    found = []
+    for job in jobs:
+        try:
+            images((job,))
+        except _NO_IMAGE as error:
+            found.append((job, f"{type(error).__name__}: {error}"))
+    return found
 
 
 class MutationLog:
@@ -393,12 +405,16 @@ class MutationLog:
         self._puts, self._ops, self._held = {}, [], []
         self._size_bytes = 0
         self._is_durable = self._is_due = False
+        imageless: list[tuple[Job, str]] = []
         try:
             made = images(jobs)
-        except (ValueError, TypeError, OverflowError):
-            made = images(self._storable(in_flight))
+        except _NO_IMAGE:
+            imageless = _without_image(jobs)
+            made = images([job for job in jobs if all(job is not bad for bad, _ in imageless)])
         for job in jobs:
             job.dirty = 0
+        for job, text in imageless:
+            self._drop(job, text)
         upserts: writer.Rows = []
         deletes: writer.Rows = []
         for head, width, values in (
@@ -415,18 +431,6 @@ class MutationLog:
             return None
         self._add_meta(made.plain, made.full, upserts)
         return self._number, is_durable, upserts, deletes, made.removed
-
-    def _storable(self, in_flight: _InFlight) -> "list[Job]":
-        """Return the jobs of a batch that have an image at all; the others are dropped."""
-        storable = []
-        for job in in_flight.jobs:
-            try:
-                images((job,))
-            except (ValueError, TypeError, OverflowError) as error:
-                self._drop(job, f"{type(error).__name__}: {error}")
-            else:
-                storable.append(job)
-        return storable
 
     @staticmethod
     def _add_small(
@@ -568,6 +572,10 @@ class MutationLog:
         self._retry = None
         self._is_retry_quick = False
         self._flush()
+        if self._in_flight is None and not self._is_lost:
+            # The undos have left no row to try again; only a write can tell that all is well.
+            self._puts[schema.META.name, schema.META_CLEAN] = (0,)
+            self._flush()
 
     def _drop_rows(self, in_flight: _InFlight, dropped: list[tuple[Any, str]]) -> None:
         jobs = {job.seq: job for job in in_flight.jobs}

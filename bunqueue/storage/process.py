@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from bunqueue.errors import StorageFailed
@@ -90,7 +91,10 @@ class WriterProcess:
 
     def submit(self, batch: writer.Batch) -> None:
         """Have the batch committed; the listener is told by its number."""
-        self._unanswered = writer.frame(batch)
+        try:
+            self._unanswered = writer.frame(batch)
+        except ValueError:
+            self._unanswered = writer.frame(_plain(batch))
         if self._fd >= 0:
             self._send(self._unanswered)
 
@@ -235,3 +239,27 @@ class WriterProcess:
         how = self._reap(timeout_ms)
         if how not in ("exit status 0", "its exit status is unknown"):
             raise StorageFailed(f"the writer process {self.pid} did not end well: {how}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy of a batch with values of subclasses (an enum's, say) as their plain kind.
+
+    What is of no kind that a row may have becomes None, which the tables refuse where it matters.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    for kind, plain in _PLAIN:
+        if isinstance(value, kind):
+            return plain(value)
+    return None
+
+
+_PLAIN: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+    (bool, bool),
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (bytes, bytes),
+)

@@ -18,6 +18,7 @@ from bunqueue.storage import schema
 from bunqueue.storage.lock import WAIT_MS, FileLock
 from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog, Writer
 from bunqueue.storage.loop import Loop
+from bunqueue.storage.mounts import network_type
 from bunqueue.storage.native import close_fd
 from bunqueue.storage.process import WriterProcess
 from bunqueue.storage.rows import SELECT_JOBS, jobs_of
@@ -88,6 +89,12 @@ class SqliteStorage(MutationLog):
             os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailed(f"cannot make the directory of {path}: {error.strerror}") from error
+        remote = network_type(path)
+        if remote is not None:
+            raise StorageFailed(
+                f"{path} lies on a network file system ({remote}), where a database cannot"
+                " be locked safely; choose a local path"
+            )
         lock = FileLock.take(path, lock_wait_ms)
         try:
             reader = _open_checked(path)

@@ -20,8 +20,7 @@ import os
 import select
 import struct
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any, Final
 
 import apsw
@@ -41,10 +40,10 @@ FULL: Final = "full"  # no room on the disk
 OTHER: Final = "other"  # everything else that may go away by itself
 
 WAL_PAGES_IDLE: Final = 256  # 2 MiB: worth a checkpoint when nothing else is to be done
-WAL_PAGES_MAX: Final = (
-    8192  # 64 MiB: a checkpoint between two batches; 15-136 ms, performance.md 6.1
-)
-WAL_PAGES_STEP: Final = 2048  # next try, if a reader kept the log from being emptied
+# 8 MiB: a checkpoint between two batches, which wait for it: 60-70 ms; with 64 MiB 250-430 ms at
+# the same CPU per row (loadtests/micro_storage.py checkpoint).
+WAL_PAGES_MAX: Final = 1024
+WAL_PAGES_STEP: Final = 512  # next try, if a reader kept the log from being emptied
 IDLE_MS: Final = 200
 # Rows bound at once, 0.4 us a row less than one by one; and see above for a thread.
 ROWS_PER_STATEMENT: Final = (512, 64, 8, 1)
@@ -99,18 +98,19 @@ class Database:
                 self._connection.pragma("synchronous", "FULL" if is_durable else "NORMAL")
                 self._is_full_sync = is_durable
             try:
-                self._transact(batch, self._write_rows)
+                self._transact(batch, None)
             except BAD_ROW:
                 self._roll_back()
                 dropped: list[tuple[Any, str]] = []
-                self._transact(batch, partial(self._write_row_by_row, dropped=dropped))
+                self._transact(batch, dropped)
                 return number, None, "", dropped
         except (apsw.Error, MemoryError) as error:
             self._roll_back()
             return number, self._kind(error), f"{type(error).__name__}: {error}", []
         return number, None, "", []
 
-    def _transact(self, batch: Batch, write: Callable[[str, int, list[Any]], None]) -> None:
+    def _transact(self, batch: Batch, dropped: list[tuple[Any, str]] | None) -> None:
+        """Run the batch; row by row, noting those left out, if there is a list for them."""
         _, _, upserts, deletes, removed = batch
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
@@ -120,9 +120,15 @@ class Database:
             for statement in self._remove:
                 connection.executemany(statement, runs)
         for statement, width, values in deletes:
-            connection.executemany(statement, _split(values, width))
+            if dropped is None:
+                connection.executemany(statement, _split(values, width))
+            else:
+                self._run_row_by_row(statement, width, values, dropped)
         for head, width, values in upserts:
-            write(head, width, values)
+            if dropped is None:
+                self._write_rows(head, width, values)
+            else:
+                self._run_row_by_row(self._statement(head, width, 1), width, values, dropped)
         connection.execute("COMMIT")
 
     def _write_rows(self, head: str, width: int, values: list[Any]) -> None:
@@ -136,15 +142,14 @@ class Database:
                 self._connection.execute(statement, values[start : start + size])
                 start += size
 
-    def _write_row_by_row(
-        self, head: str, width: int, values: list[Any], dropped: list[tuple[Any, str]]
+    def _run_row_by_row(
+        self, statement: str, width: int, values: list[Any], dropped: list[tuple[Any, str]]
     ) -> None:
-        statement = self._statement(head, width, 1)
         for row in _split(values, width):
             try:
                 self._connection.execute(statement, row)
             except BAD_ROW as error:
-                dropped.append((row[0], f"{type(error).__name__}: {error}"))
+                dropped.append((_told(row[0]), f"{type(error).__name__}: {error}"))
 
     def _statement(self, head: str, width: int, count: int) -> str:
         key = head, width, count
@@ -187,6 +192,11 @@ class Database:
     def close(self) -> None:
         """Close the file; the last to do so empties the log."""
         self._connection.close()
+
+
+def _told(key: Any) -> Any:
+    """Return what can be answered of a row's first column."""
+    return key if isinstance(key, (int, str, type(None))) else repr(key)
 
 
 def _split(values: list[Any], width: int) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+from enum import IntEnum
 
 import pytest
 
@@ -17,6 +18,10 @@ from tests.support.stores import NamedQueue, make_job
 
 PATIENCE_MS = 20_000  # for the machine; nothing here takes that long
 QUEUE_ROW = (1, 10, 1000.5, None, 4, '{"enabled":true}', None, 7, 2)
+
+
+class Priority(IntEnum):
+    HIGH = 7
 
 
 class House:
@@ -268,6 +273,20 @@ def test_a_good_end_leaves_a_clean_mark_and_the_first_batch_takes_it_away(house)
     assert house.storage.load().was_clean
 
 
+def test_values_of_odd_kinds_are_stored_as_what_they_are(house):
+    class Text(str):
+        pass
+
+    job = make_job(1)
+    job.name, job.priority = Text("odd"), Priority.HIGH
+    house.storage.added(job)
+    assert house.committed()
+    house.reopen()
+
+    found = house.saved()["job-1"]
+    assert ("odd", 7) == (found.name, found.priority)
+
+
 def test_a_large_payload_passes(house):
     house.storage.added(make_job(1, b"x" * (20 << 20)))
     assert house.committed()
@@ -408,6 +427,17 @@ def test_a_batch_in_flight_when_the_writer_dies_is_committed_by_the_next(process
     assert house.loop.run_until(lambda: answers, PATIENCE_MS)
     assert [True] == answers
     assert house.loop.run_until(lambda: not storage.is_refusing, PATIENCE_MS)
+
+
+def test_flush_waits_for_a_new_writer_if_it_must(process_house):
+    storage = process_house.storage
+    storage.added(make_job(1))
+    os.kill(storage._writer.pid, signal.SIGKILL)
+    storage.flush()
+
+    assert 0 == storage.backlog_rows
+    process_house.reopen()
+    assert ["job-1"] == list(process_house.saved())
 
 
 def test_an_idle_writer_that_dies_leaves_pushes_refused_only_until_the_next_is_up(process_house):

@@ -397,11 +397,11 @@ def test_a_new_job_of_a_failed_batch_that_is_withdrawn_leaves_no_trace(rig):
     rig.log.hold(answers.append)
     rig.loop.end_turn()
     rig.writer.fail()
-    batches = len(rig.writer.batches)
     rig.loop.ring()
 
     assert [False] == answers
-    assert batches == len(rig.writer.batches)
+    assert [] == rig.writer.rows("jobs")
+    assert [] == rig.writer.removed
 
 
 def test_a_small_row_of_a_failed_batch_gives_way_to_a_newer_one(rig):
@@ -476,6 +476,31 @@ def test_an_undo_that_raises_costs_the_others_nothing(rig):
     rig.loop.end_turn()
 
     assert ["first", False] == calls
+
+
+def test_trouble_that_left_nothing_to_write_again_is_probed_until_it_is_over(rig):
+    job = make_job(1, place=ADMITTED)
+
+    def withdraw():
+        job.place = GONE
+        rig.log.removed(job)
+
+    rig.saved_job(9)
+    rig.log.added(job)
+    rig.log.sync(undo=withdraw)
+    rig.loop.end_turn()
+    rig.writer.fail("full")
+    for _ in range(3):
+        rig.loop.ring()
+        rig.writer.fail("full")
+    rig.loop.ring()
+    assert [["clean", 0]] == rig.writer.rows("meta")
+    rig.writer.commit()
+    assert not rig.log.status()["diskFull"]
+
+    rig.log.added(make_job(2))
+    rig.loop.ring()
+    assert [2] == [row[0] for row in rig.writer.rows("jobs")]
 
 
 # -- the backlog -----------------------------------------------------------------------------------
@@ -574,17 +599,20 @@ def test_trap_22_a_job_that_cannot_be_stored_leaves_memory_and_its_siblings_stay
     assert [2] == rig.writer.removed
 
 
-def test_a_job_without_an_image_does_not_stop_the_batch(rig):
+def test_a_job_without_an_image_does_not_stop_the_batch_and_leaves_the_file(rig):
     dropped = []
     rig.log.on_dropped = lambda job, _: dropped.append(job.id)
-    bad = make_job(1)
-    bad.own_extra().children_ids = [object()]
-    rig.log.added(bad)
+    bad = rig.saved_job(1)
+    bad.own_extra().stacktrace = [object()]
+    rig.log.changed(bad)
     rig.log.added(make_job(2))
     rig.loop.ring()
-
     assert ["job-1"] == dropped
     assert [2] == [row[0] for row in rig.writer.rows("jobs")]
+
+    rig.writer.commit()
+    rig.loop.ring()
+    assert [1] == rig.writer.removed
 
 
 # -- the writer dies -------------------------------------------------------------------------------

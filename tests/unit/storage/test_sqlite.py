@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from bunqueue.errors import StorageFailed
-from bunqueue.storage import schema
+from bunqueue.storage import schema, sqlite
 from bunqueue.storage.loop import PollLoop
 from bunqueue.storage.sqlite import SqliteStorage
 from tests.support.stores import NamedQueue, make_job
@@ -154,6 +154,14 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "data.db").mkdir()
     with pytest.raises(StorageFailed, match="cannot write .*data.db: Is a directory"):
         opened(tmp_path / "data.db")
+
+
+def test_a_network_file_system_is_refused(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "network_type", lambda _: "nfs4")
+    with pytest.raises(StorageFailed, match=r"network file system \(nfs4\)"):
+        opened(path)
+
+    assert [] == os.listdir(path.parent)
 
 
 def test_a_refused_file_is_not_kept_locked(path):

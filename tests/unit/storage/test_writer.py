@@ -97,6 +97,15 @@ def test_a_row_against_a_constraint_is_left_out(path, database):
     assert {"a": 1} == meta(path)
 
 
+def test_a_delete_that_can_never_be_run_is_left_out(path, database):
+    delete = ("DELETE FROM meta WHERE key = ?", 1, ["\ud800"])
+    _, kind, _, dropped = database.write(batch(["a", 1], deletes=[delete]))
+
+    assert kind is None
+    assert ["\ud800"] == [key for key, _ in dropped]
+    assert {"a": 1} == meta(path)
+
+
 def test_a_full_disk_fails_the_whole_batch_and_is_named(path):
     setup = _SETUP | {"pragmas": _SETUP["pragmas"] | {"max_page_count": 10}}
     database = Database(path, setup)
