@@ -14,7 +14,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
-from bunqueue.engine.places import take_out
+from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move
 from bunqueue.engine.undo import Memory, put_back, remember
@@ -224,6 +224,7 @@ def _retire(engine: "Engine", job: Job) -> None:
     take_out(engine, job)
     keys.release(job)
     engine.index.drop(job)
+    stop_ttl(engine, job)
     job.place = GONE
     engine.storage.removed(job)
 

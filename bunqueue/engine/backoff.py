@@ -1,13 +1,16 @@
 """How long to wait before the next attempt."""
 
-from random import Random
+from typing import TYPE_CHECKING
 
 from bunqueue.protocol.options import JobOptions
+
+if TYPE_CHECKING:
+    from random import Random
 
 _DOUBLINGS_MAX = 32  # beyond it every cap has long been reached
 
 
-def retry_delay_ms(attempts: int, options: JobOptions, rng: Random) -> int:
+def retry_delay_ms(attempts: int, options: JobOptions, rng: "Random") -> int:
     """Return how long to wait before the next attempt.
 
     Exponential backoff doubles per failed attempt, then is spread by 0.5 to 1.5 so that jobs which

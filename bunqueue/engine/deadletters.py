@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
 from bunqueue.engine.job import DeadLetter, Job
-from bunqueue.engine.places import forget, take_out
+from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import FAILED, move
 from bunqueue.engine.undo import put_back, remember
@@ -36,9 +36,7 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
     job.token = None
     keys.release(job)
     extra = job.own_extra()
-    if extra.ttl_timer is not None:
-        engine.timers.cancel(extra.ttl_timer)
-        extra.ttl_timer = None
+    stop_ttl(engine, job)
     dead = extra.retry
     config = queue.dlq
     if dead is None:

@@ -8,8 +8,7 @@ lock of the queue it is about, does all of its work without a switch, and return
 
 from collections import deque
 from collections.abc import Callable
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import (
     admission,
@@ -36,6 +35,9 @@ from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.states import COMPLETED
 from bunqueue.engine.timers import Timers
 from bunqueue.protocol.options import JobOptions
+
+if TYPE_CHECKING:
+    from random import Random
 
 COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passed, engine.md 12
 
@@ -99,13 +101,14 @@ class Engine:
         storage: Storage,
         settings: EngineSettings | None = None,
         locks: LockFactory = no_lock,
-        rng: Random | None = None,
+        *,
+        rng: "Random",
         random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         """Args: rng: spreads retries; random_bytes: source of ids and tokens (seeded in tests)."""
         self.storage = storage
         self.settings = settings or EngineSettings()
-        self.rng = rng or Random()
+        self.rng = rng
         self.ids = Ids(random_bytes or self.rng.randbytes)
         self.identity_lock = locks(Rank.JOB_INDEX, 0)
         self.completed_lock = locks(Rank.COMPLETED, 0)

@@ -13,7 +13,14 @@ from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.deadletters import bury
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, note
-from bunqueue.engine.places import end_delivery, forget, put_in, requeue, take_out
+from bunqueue.engine.places import (
+    end_delivery,
+    forget,
+    put_in,
+    requeue,
+    stop_ttl,
+    take_out,
+)
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
 from bunqueue.engine.undo import Memory, put_back, remember
 from bunqueue.errors import Refused
@@ -101,8 +108,7 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
         queue.completed[job.id] = job
         engine.retain(job)
         engine.storage.changed(job)
-    if extra.ttl_timer is not None:
-        engine.timers.cancel(extra.ttl_timer)
+    stop_ttl(engine, job)
     engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
     if engine.waits and job.id in engine.waits:
         engine.end_waits(job)

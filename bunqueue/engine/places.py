@@ -89,16 +89,21 @@ def requeue(engine: "Engine", job: Job, event: str, now: int) -> None:
         engine.arm_ttl(job)  # its time may have come while it was running
 
 
+def stop_ttl(engine: "Engine", job: Job) -> None:
+    """Let the job's time to live no longer matter."""
+    timer = job.extra.ttl_timer
+    if timer is not None:
+        engine.timers.cancel(timer)
+        job.extra.ttl_timer = None
+
+
 def forget(engine: "Engine", job: Job) -> None:
     """Remove the job altogether: list, index, key, timers, file."""
     take_out(engine, job)
     move(job, "remove")
     keys.release(job)
     engine.index.drop(job)
-    timer = job.extra.ttl_timer
-    if timer is not None:
-        engine.timers.cancel(timer)
-        job.extra.ttl_timer = None
+    stop_ttl(engine, job)
     engine.storage.removed(job)
     if job.id in engine.waits:
         engine.end_waits(job)
