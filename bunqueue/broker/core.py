@@ -47,7 +47,7 @@ class Broker:
         self.storage = storage
         self.clock = Clock()
         self.tokens = tokens or Tokens()
-        self.engine = Engine(storage, settings, locks, random.Random(), os.urandom)
+        self.engine = Engine(storage, settings, locks, rng=random.Random(), random_bytes=os.urandom)
         self.clock.on_jump = self.engine.clock_jumped
         storage.on_dropped = self._drop
         self._started_s = self.clock.steady()

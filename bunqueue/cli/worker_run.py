@@ -9,7 +9,7 @@ from bunqueue.cli.usage import Args, UsageError
 from bunqueue.cli.watch import Watch
 from bunqueue.cli.workers import queue_names
 from bunqueue.client.worker import Worker
-from bunqueue.server.logs import configure
+from bunqueue.logs import configure
 
 GRACE_S_DEFAULT = 30.0  # client.md 3.8
 LEVELS = ("debug", "info", "warn", "warning", "error")

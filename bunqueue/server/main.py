@@ -25,11 +25,11 @@ import gevent
 from gevent.event import Event
 from gevent.util import format_run_info
 
-from bunqueue import __version__
+from bunqueue import __version__, logs
 from bunqueue.broker import Broker, EngineSettings, Tokens, open_storage
 from bunqueue.config import Settings
 from bunqueue.errors import BunqueueError, ConfigError
-from bunqueue.server import logs, memory, tls
+from bunqueue.server import memory, tls
 from bunqueue.server.app import App
 from bunqueue.server.http import HttpServer
 from bunqueue.server.loop import HubAlarm, HubLoop, NoGate, hub_lock

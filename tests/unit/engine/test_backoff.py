@@ -63,7 +63,7 @@ def test_exponential_backoff_stays_in_its_range(base: int, attempts: int, seed: 
     delay = retry_delay_ms(attempts, JobOptions({"backoff": base}), Random(seed))
 
     assert isinstance(delay, int)
-    whole = base * 2**attempts
+    whole = base * 2 ** min(attempts, 60)
     assert min(BACKOFF_MS_CAP, int(whole * 0.5)) <= delay <= min(BACKOFF_MS_CAP, whole * 1.5 + 1)
 
 

@@ -33,7 +33,7 @@ def lock(rank: Rank, number: int, inner: Inner | None = None, who: object = WHO)
 
 
 def test_locks_are_taken_by_rank_then_number() -> None:
-    with lock(Rank.JOB_INDEX, 0), lock(Rank.COMPLETED, 0), lock(Rank.SHARD, 1):
+    with lock(Rank.JOB_INDEX, 0), lock(Rank.COMPLETED, 0), lock(Rank.SHARD, 1):  # noqa: SIM117
         with lock(Rank.SHARD, 2), lock(Rank.ACTIVE, 0):
             pass
 
