@@ -84,7 +84,7 @@ class Server:
         Raises:
             BunqueueError: It cannot be used, or a setting cannot work.
         """
-        context = tls.context_from(settings)
+        context = self._tls = tls.context_from(settings)
         self.is_draining = False
         self._settings = settings
         self._stop = Event()
@@ -134,6 +134,20 @@ class Server:
     def stop(self) -> None:
         """Let ``run`` stop in good order."""
         self._stop.set()
+
+    def reload(self) -> None:
+        """Read certificate and key again, for connections made from now on."""
+        cert_file, key_file = self._settings.tls_cert_file, self._settings.tls_key_file
+        if self._tls is None or cert_file is None or key_file is None:
+            log.info("nothing to reload: TLS is off")
+            return
+        try:
+            tls.context_from(self._settings)  # a pair that fails would leave the one in use broken
+            tls.load_certificate(self._tls, cert_file, key_file)
+        except ConfigError as error:
+            log.error("the old certificate stays: %s", error)
+        else:
+            log.info("certificate reloaded file=%s", cert_file)
 
     def run(self) -> int:
         """Serve until told to stop; return the exit status. Waits."""
@@ -185,7 +199,7 @@ def serve(settings: Settings, on_started: Callable[[Started], None] | None = Non
     try:
         _use_libev()
         server = Server(settings)
-        _handle_signals(server.stop)  # before anyone can connect and send one
+        _handle_signals(server)  # before anyone can connect and send one
         started = server.start()
     except BunqueueError as error:
         print(f"Failed to start server: {error}", file=sys.stderr)
@@ -232,11 +246,13 @@ def _warn(settings: Settings) -> None:
         )
 
 
-def _handle_signals(stop: Callable[[], None]) -> None:
-    """Stop on the first SIGTERM or SIGINT, end at once on the second; show stacks on SIGUSR1."""
-    # The handler itself must not wait; the watcher brings the news to the hub.
-    watcher = gevent.get_hub().loop.async_()
-    watcher.start(stop)
+def _handle_signals(server: Server) -> None:
+    """Stop on the first SIGTERM or SIGINT, end at once on the second; reload, show stacks."""
+    # A handler itself must not wait; watchers bring the news to the hub.
+    loop = gevent.get_hub().loop
+    watcher, reload = loop.async_(), loop.async_()
+    watcher.start(server.stop)
+    reload.start(server.reload)
     received_s: list[float] = []
 
     def on_stop(number: int, _frame: object) -> None:
@@ -250,6 +266,7 @@ def _handle_signals(stop: Callable[[], None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_stop)
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reload.send())
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, _show_stacks)
 

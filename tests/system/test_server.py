@@ -300,6 +300,35 @@ def test_tls_serves_on_the_same_ports_and_stalled_handshakes_hold_nobody_up(
         peers.close()
 
 
+def test_hup_takes_a_new_certificate_and_keeps_connections(
+    tmp_path: Path, authority: trustme.CA, tls_env: dict[str, str]
+) -> None:
+    old, new = ssl.create_default_context(), ssl.create_default_context()
+    authority.configure_trust(old)
+    other = trustme.CA()
+    other.configure_trust(new)
+    certificate = other.issue_cert("localhost")
+    with BrokerProcess(tmp_path, env=tls_env) as broker:
+        peers = Peers(broker)
+        with old.wrap_socket(peers.open().sock, server_hostname="localhost") as sock:
+            peer = Reader(sock)
+            assert peer.call({"cmd": "Ping"})["ok"]
+            chain = b"".join(part.bytes() for part in certificate.cert_chain_pems)
+            Path(tls_env["TLS_CERT_FILE"]).write_bytes(chain)
+            os.kill(broker.pid, signal.SIGHUP)
+            until(lambda: "the old certificate stays" in broker.log)
+            with old.wrap_socket(peers.open().sock, server_hostname="localhost") as still:
+                assert Reader(still).call({"cmd": "Ping"})["ok"]
+
+            Path(tls_env["TLS_KEY_FILE"]).write_bytes(certificate.private_key_pem.bytes())
+            os.kill(broker.pid, signal.SIGHUP)
+            until(lambda: "certificate reloaded" in broker.log)
+            assert peer.call({"cmd": "Ping"})["ok"]
+        with new.wrap_socket(peers.open().sock, server_hostname="localhost") as sock:
+            assert Reader(sock).call({"cmd": "Ping"})["ok"]
+        peers.close()
+
+
 def test_an_old_version_of_tls_is_refused(tmp_path: Path, tls_env: dict[str, str]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -376,6 +405,15 @@ def test_what_is_risky_is_told_at_the_start(tmp_path: Path) -> None:
     with broker:
         until(lambda: "OPEN TO EVERYONE" in broker.log)
         assert 1 == broker.log.count("no data path")
+
+
+def test_it_listens_on_ipv6(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path)
+    broker.host = "::1"
+    with broker:
+        peers = Peers(broker)
+        assert peers.open().call({"cmd": "Ping"})["ok"]
+        peers.close()
 
 
 def test_libuv_is_not_used(tmp_path: Path) -> None:
