@@ -7,6 +7,8 @@ with nothing but ``sys`` loaded, patches, and only then imports the table.
 
 import sys
 
+from bunqueue.cli import allocator
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit status.
@@ -14,6 +16,8 @@ def main(argv: list[str] | None = None) -> int:
     0: done. 1: the broker refused, is unreachable, or the command is unknown. 2: bad usage.
     """
     words = sys.argv[1:] if argv is None else argv
+    if argv is None and _starts_broker(words):
+        allocator.choose()
     if _runs_greenlets(words):
         from gevent import monkey
 
@@ -21,6 +25,13 @@ def main(argv: list[str] | None = None) -> int:
     from bunqueue.cli.dispatch import dispatch
 
     return dispatch(words)
+
+
+def _starts_broker(words: list[str]) -> bool:
+    """Tell whether the words start the broker: they name it, or name nothing."""
+    asks = {"-h", "--help", "-v", "--version"}.intersection(words)
+    named = [word for word in words if not word.startswith("-")]
+    return not asks and (not words or named[:1] == ["start"])
 
 
 def _runs_greenlets(words: list[str]) -> bool:
