@@ -1,11 +1,11 @@
 """Which allocator the broker's interpreter uses.
 
-Python's own hands memory back by the megabyte, and one small object that lives on keeps a whole one:
-after a million jobs have gone, a broker of 40 MiB stayed at 70 to 220. The C library's gives back
-every free page, and costs a tenth more CPU per job (loadtests/memory.py, loadtests/compare.py). The
-choice is made when the interpreter starts, so the process replaces itself once, before anything has
-been loaded. A ``PYTHONMALLOC`` that is set already is respected: ``PYTHONMALLOC=default`` trades the
-memory for the speed.
+Python's own hands memory back by the megabyte, and one small object that lives on keeps a whole
+one: after a million jobs have gone, a broker of 40 MiB stayed at 70 to 220. The C library's gives
+back every free page, and costs a tenth more CPU per job (loadtests/memory.py,
+loadtests/compare.py). The choice is made when the interpreter starts, so the process replaces
+itself once, before anything has been loaded. A ``PYTHONMALLOC`` that is set already is respected:
+``PYTHONMALLOC=default`` trades the memory for the speed.
 """
 
 import os
