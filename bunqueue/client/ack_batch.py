@@ -77,16 +77,18 @@ class AckBatcher:
         self._timer_gate = self._world.gate()
         self._is_timed = False
         self._is_closed = False
+        self._unsettled = 0
 
     @property
     def waiting(self) -> int:
-        """How many ACKs are buffered."""
-        return len(self._items)
+        """How many ACKs have no outcome yet, buffered or under way."""
+        return self._unsettled
 
     def add(self, item: AckItem) -> None:
         """Buffer an ACK; the one that fills the batch sends it. May wait."""
         with self._lock:
             self._items.append(item)
+            self._unsettled += 1
             is_full = len(self._items) >= self._max_size
             is_first = len(self._items) == 1
             needs_timer = is_first and not self._is_timed
@@ -126,6 +128,8 @@ class AckBatcher:
         finally:
             for item in items:
                 item.settle(error)
+            with self._lock:
+                self._unsettled -= len(items)
 
     def _command(self, items: list[AckItem]) -> dict[str, Any]:
         results = [item.result for item in items]

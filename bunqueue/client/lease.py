@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from bunqueue.client import forks, worlds
+from bunqueue.client.connection import refusal
 from bunqueue.client.hub_watch import HubWatch
 from bunqueue.errors import BunqueueError, CommandTimeoutError, ConnectionClosedError
 
@@ -132,6 +133,8 @@ class LeaseKeeper:
     def _beat_on(self, beater: Beater, links: Any, timeout_s: float) -> None:
         def call(command: dict[str, Any]) -> dict[str, Any]:
             reply: dict[str, Any] = links.call(command, timeout_s)
+            if not reply.get("ok"):
+                raise refusal(reply, command)
             return reply
 
         failures = 0

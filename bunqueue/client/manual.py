@@ -11,6 +11,7 @@ from bunqueue.client.queue_changes import extend_locks
 from bunqueue.client.rate_gate import RateGate
 
 if TYPE_CHECKING:
+    from bunqueue.client.held import HeldLeases
     from bunqueue.client.pull_loop import PullLoop
 
 
@@ -23,8 +24,8 @@ class ManualControl:
     world: Any
     wake: Any
     loop: PullLoop
-    held: dict[str, str | None]
-    _active: dict[str, Delivery]
+    leases: HeldLeases
+    active: dict[str, Delivery]
     _outcomes: Any
 
     def get_next_job(self, *, block: bool = False) -> Job[Any] | None:
@@ -33,7 +34,7 @@ class ManualControl:
         if not deliveries:
             return None
         delivery = deliveries[0]
-        self.held[delivery.job.id] = delivery.token
+        self.leases.held[delivery.job.id] = delivery.token
         return delivery.job
 
     def process_job_manually(
@@ -41,7 +42,7 @@ class ManualControl:
     ) -> Job[Any] | None:
         """Run the handler for a job of ``get_next_job`` and report; return the next, if asked."""
         delivery = Delivery(job, job.token)
-        self._active[job.id] = delivery
+        self.active[job.id] = delivery
         self._outcomes.run(delivery)
         return fetch_next() if fetch_next is not None else None
 

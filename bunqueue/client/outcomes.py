@@ -155,7 +155,7 @@ class Outcomes:
             if reply is not None and not delivery.is_abandoned:
                 self._applied(delivery, reply, result, error)
 
-        worker.late.add(delivery, command, worker.lease_s, done)
+        worker.late.add(delivery, command, worker.leases.lease_s, done)
         self._trouble(command["cmd"], lost)
 
     def _applied(

@@ -23,6 +23,7 @@ from typing import Any, Self
 from bunqueue.client import forks, lease, worker_options, worlds
 from bunqueue.client.ack_batch import AckBatcher
 from bunqueue.client.cancel import CancelSignal
+from bunqueue.client.closing import Closing
 from bunqueue.client.connecting import address_of
 from bunqueue.client.connection import Connection
 from bunqueue.client.delivery import Delivery
@@ -35,6 +36,7 @@ from bunqueue.client.endpoint import (
     TlsOption,
 )
 from bunqueue.client.executors import Executor, GreenletExecutor, ThreadExecutor
+from bunqueue.client.held import HeldLeases
 from bunqueue.client.job import Job
 from bunqueue.client.late import LateOutcomes
 from bunqueue.client.mailbox import Mailbox
@@ -44,13 +46,9 @@ from bunqueue.client.pull_loop import PullLoop
 from bunqueue.client.rate_gate import RateGate
 from bunqueue.client.signals import SignalScope
 from bunqueue.client.telemetry import TelemetryHandler
-from bunqueue.errors import BunqueueError, CommandError, RateLimitError
+from bunqueue.errors import BunqueueError, RateLimitError
 
 Processor = Callable[..., Any]
-
-UNREGISTER_TIMEOUT_S = 2.0  # closing does not wait longer for a goodbye
-LOOP_END_TIMEOUT_S = 5.0  # nor for the pull loop, once its socket is cut
-LISTENER_TIMEOUT_S = 5.0  # nor for listeners of the loop's events
 
 log = logging.getLogger("bunqueue.worker")
 
@@ -147,7 +145,7 @@ class Worker(EventEmitter, ManualControl):
         self.poll_timeout_ms = worker_options.poll_timeout_ms(poll_timeout_ms)
         self.lock_ttl_ms = worker_options.lock_ttl_ms(lock_ttl_ms)
         self.heartbeat_interval_s = heartbeat_interval_s
-        beat_s = worker_options.beat_period_s(heartbeat_interval_s, self.lock_ttl_ms)
+        self._beat_s = worker_options.beat_period_s(heartbeat_interval_s, self.lock_ttl_ms)
         if on_timeout not in ("cooperative", "kill"):
             raise ValueError("on_timeout must be 'cooperative' or 'kill'")
         self._acks = worker_options.ack_batch(ack_batch)
@@ -189,11 +187,9 @@ class Worker(EventEmitter, ManualControl):
         self.drain_delay_ms = drain_delay_ms
         self.remove_on_complete = remove_on_complete
         self.remove_on_fail = remove_on_fail
-        self._renews = not skip_lock_renewal
+        self.renews_leases = not skip_lock_renewal
         self._max_jobs = max_jobs
         self._on_timeout = on_timeout
-        self._beat_s = beat_s
-        self._logger = logger
         self._set_up()
         forks.watch(self)
         if autorun:
@@ -208,24 +204,22 @@ class Worker(EventEmitter, ManualControl):
         self.failed = 0
         self.failure: BaseException | None = None
         self.is_closing = False
-        self.held: dict[str, str | None] = {}
+        self.leases = HeldLeases(self, self._beat_s)
         self.late = LateOutcomes(self.world, lambda command: self.connection.call(command))
         self._finished = 0
         self._reconnects = 0
-        self._is_started = False
-        self._is_forced = False
+        self.is_started = False
         self._is_paused = False
-        self._is_beating = False
-        self._active: dict[str, Delivery] = {}
-        self._slots_lock = self.world.lock()
+        self.active: dict[str, Delivery] = {}
         self._state_lock = self.world.lock()
         self._ready = worlds.Latch()
-        self._loop_ended = worlds.Latch()
-        self._closed = worlds.Latch()
+        self.loop_has_ended = worlds.Latch()
+        self.closed = worlds.Latch()
+        self._closing = Closing(self)
         self._running = threading.local()
         self._outcomes = Outcomes(self)
         self.loop = PullLoop(self)
-        self._mailbox = Mailbox(self.world, "bunqueue-events")
+        self.mailbox = Mailbox(self.world, "bunqueue-events")
         self.executor_object: Executor = (
             ThreadExecutor(self.world, self._outcomes.run, f"bunqueue-{self.queue}")
             if native
@@ -247,15 +241,11 @@ class Worker(EventEmitter, ManualControl):
     def start(self) -> None:
         """Run in the background; a second call does nothing."""
         with self._state_lock:
-            if self._is_started or self.is_closing:
+            if self.is_started or self.is_closing:
                 return
-            self._is_started = True
-        self._mailbox.open()
-        if self._beat_s is not None:
-            self.beat_s = self._beat_s
-            self.beat_timeout_s = lease.beat_timeout_s(self._beat_s)
-            lease.keeper().add(self)
-            self._is_beating = True
+            self.is_started = True
+        self.mailbox.open()
+        self.leases.start()
         self._run_thread = self.world.spawn(self.loop.run, f"bunqueue-worker-{self.queue}")
 
     def run(self, signals: str | bool = "auto") -> None:
@@ -270,7 +260,7 @@ class Worker(EventEmitter, ManualControl):
         """
         with SignalScope(self.drain_soon, self.force_soon, is_on=bool(signals)) as scope:
             self.start()
-            self._closed.wait()
+            self.closed.wait()
         if scope.was_interrupted:
             raise KeyboardInterrupt
         if self.failure is not None:
@@ -303,71 +293,19 @@ class Worker(EventEmitter, ManualControl):
             is_first = not self.is_closing
             self.is_closing = True
         if is_first:
-            self.world.spawn(self._close, "bunqueue-close")
+            self.world.spawn(self._closing.run, "bunqueue-close")
         self.wake.open()
         if force:
-            self._force()
+            self._closing.force()
         if self._is_own_handler():
             return False  # a handler cannot wait for its own end
-        return self._closed.wait(timeout)
+        return self.closed.wait(timeout)
 
     stop = close
 
-    def _close(self) -> None:
-        """Go from closing to closed. Waits."""
-        try:
-            while self._active or self.held or self.late.count:
-                if self._is_forced and not self._unsettled():
-                    break
-                self._flush_acks()
-                if self._active or self.held or self.late.count:
-                    self.wake.wait(None if not self._is_forced else 0.05)
-            self._leave()
-        finally:
-            self.executor_object.close()
-            self.post_event("closed")
-            self._mailbox.close(LISTENER_TIMEOUT_S)
-            self._closed.set()
-
-    def _unsettled(self) -> list[Delivery]:
-        return [one for one in list(self._active.values()) if not one.is_abandoned]
-
-    def _flush_acks(self) -> None:
-        if self.ack_batcher is not None:
-            self.ack_batcher.flush()
-
-    def _leave(self) -> None:
-        """Say goodbye, stop beating, cut the long poll. Waits."""
-        if self.ack_batcher is not None:
-            self.ack_batcher.close()
-        if self._is_beating:
-            self._is_beating = False
-            lease.keeper().remove(self)
-        if self.loop.registered_generation is not None and self.pull_connection.connected:
-            try:
-                self.pull_connection.call(
-                    {"cmd": "UnregisterWorker", "workerId": self.worker_id},
-                    timeout=UNREGISTER_TIMEOUT_S,
-                )
-            except BunqueueError as error:
-                log.warning("UnregisterWorker failed error=%s", error)
-        self.pull_connection.close()
-        if self._is_started:
-            self._loop_ended.wait(LOOP_END_TIMEOUT_S)
-
-    def _force(self) -> None:
-        """Abort every active job and send it back."""
-        self._is_forced = True
-        for delivery in self._unsettled():
-            delivery.is_abandoned = True
-            call_off(delivery, "shutdown", True, self)
-            self.send_back(delivery)
-            self.drop_lease(delivery)
-        self.wake.open()
-
     def loop_ended(self) -> None:
         """Note that the pull loop is over; after a failure the worker closes."""
-        self._loop_ended.set()
+        self.loop_has_ended.set()
         if not self.is_closing:
             self.close(0)  # at once, so that no further job is taken; the drain runs by itself
 
@@ -384,7 +322,7 @@ class Worker(EventEmitter, ManualControl):
 
     def is_running(self) -> bool:
         """Tell whether it has been started and has not closed."""
-        return self._is_started and not self._closed.is_set()
+        return self.is_started and not self.closed.is_set()
 
     def is_paused(self) -> bool:
         """Tell whether it is paused."""
@@ -392,7 +330,7 @@ class Worker(EventEmitter, ManualControl):
 
     def is_closed(self) -> bool:
         """Tell whether it has closed."""
-        return self._closed.is_set()
+        return self.closed.is_set()
 
     def wait_until_ready(self, timeout: float = 10.0) -> None:
         """Wait until the broker knows the worker.
@@ -407,7 +345,7 @@ class Worker(EventEmitter, ManualControl):
         """In a forked child the worker does not run."""
         self._set_up()
         self.is_closing = True
-        self._closed.set()
+        self.closed.set()
 
     def __enter__(self) -> Self:
         return self
@@ -433,11 +371,11 @@ class Worker(EventEmitter, ManualControl):
     @property
     def active_count(self) -> int:
         """How many jobs are in a slot."""
-        return len(self._active)
+        return len(self.active)
 
     def free_slots(self) -> int:
         """Return how many jobs may be pulled now."""
-        return min(self._concurrency - len(self._active), self.rate_gate.room())
+        return min(self._concurrency - len(self.active), self.rate_gate.room())
 
     def may_pull(self) -> bool:
         """Tell whether a pull makes sense now."""
@@ -445,18 +383,18 @@ class Worker(EventEmitter, ManualControl):
 
     def rest_s(self) -> float | None:
         """Return how long to wait for a wake-up at most; None for no bound."""
-        if self._is_paused or self._concurrency <= len(self._active):
+        if self._is_paused or self._concurrency <= len(self.active):
             return None
         return self.rate_gate.rest_s()
 
     def start_delivery(self, delivery: Delivery) -> None:
         """Give a delivery a slot and have it run."""
         job_id = delivery.job.id
-        self.held[job_id] = delivery.token
-        self._active[job_id] = delivery
+        self.leases.held[job_id] = delivery.token
+        self.active[job_id] = delivery
         self.rate_gate.note_start()
         timeout_ms = delivery.job.raw.get("timeout")
-        if timeout_ms and self._is_beating:
+        if timeout_ms and self.leases.are_kept:
             lease.keeper().later(timeout_ms / 1000, lambda: self._outlived(delivery))
         self.executor_object.submit(delivery)
 
@@ -466,16 +404,16 @@ class Worker(EventEmitter, ManualControl):
             return
         delivery.is_released = True
         job_id = delivery.job.id
-        if self._active.get(job_id) is delivery:
-            del self._active[job_id]
+        if self.active.get(job_id) is delivery:
+            del self.active[job_id]
         if not keep_lease:
-            self.held.pop(job_id, None)
+            self.leases.held.pop(job_id, None)
         self.wake.open()
 
     def drop_lease(self, delivery: Delivery) -> None:
         """Renew a delivery's lease no longer."""
-        if delivery.job.id not in self._active or delivery.is_abandoned:
-            self.held.pop(delivery.job.id, None)
+        if delivery.job.id not in self.active or delivery.is_abandoned:
+            self.leases.held.pop(delivery.job.id, None)
         self.wake.open()
 
     def send_back(self, delivery: Delivery) -> None:
@@ -506,71 +444,7 @@ class Worker(EventEmitter, ManualControl):
         if not delivery.is_released:
             hard = self._on_timeout == "kill"
             delivery.signal.flip("timeout")
-            self._mailbox.post(lambda: call_off(delivery, "timeout", hard, self))
-
-    # -- leases: called by the keeper -------------------------------------------------------------
-
-    @property
-    def lease_s(self) -> float:
-        """How long a lease lasts without renewal."""
-        return (self.lock_ttl_ms or worker_options.LOCK_TTL_MS_DEFAULT) / 1000
-
-    def beat(self, call: lease.Call) -> None:
-        """Send one beat: the counters, and the renewal of every lease. In the keeper's thread."""
-        # The keeper has a link of its own; that it works says nothing about the worker's.
-        self._mailbox.post(lambda: self._probe(self.beat_timeout_s, only_quiet=True))
-        try:
-            call(
-                {
-                    "cmd": "Heartbeat",
-                    "id": self.worker_id,
-                    "activeJobs": len(self._active),
-                    "processed": self.processed,
-                    "failed": self.failed,
-                }
-            )
-        except CommandError:
-            self.loop.registered_generation = None  # forgotten there: register with the next pull
-        held = self.held.copy()
-        if not held or not self._renews:
-            return
-        command: dict[str, Any] = {"cmd": "JobHeartbeatB", "ids": list(held)}
-        if self.use_locks:
-            command["tokens"] = list(held.values())
-        data = call(command).get("data") or {}
-        if self.use_locks and int(data.get("count", len(held))) < len(held):
-            self._find_lost(call, held)
-
-    def _find_lost(self, call: lease.Call, held: dict[str, str | None]) -> None:
-        """Ask for each lease by itself; those refused, and still held here, are lost."""
-        for job_id, token in held.items():
-            if job_id not in self.held:
-                continue
-            try:
-                call({"cmd": "JobHeartbeat", "id": job_id, "token": token})
-            except CommandError:
-                delivery = self._active.get(job_id)
-                if delivery is not None and delivery.token == token:
-                    self._lost(delivery)
-
-    def _lost(self, delivery: Delivery) -> None:
-        job = delivery.job
-        if job.lease_lost:
-            return
-        job.lease_lost = True
-        self.held.pop(job.id, None)
-        delivery.signal.flip("lease-lost")
-        log.warning("lease lost job=%s", job.id)
-        self._mailbox.post(delivery.signal.call_back)
-
-    def on_silence(self) -> None:
-        """Have the worker's own links looked at: the keeper's got no answer."""
-        self._mailbox.post(lambda: self._probe(self.beat_timeout_s))
-
-    def _probe(self, timeout_s: float, only_quiet: bool = False) -> None:
-        for connection in {self.pull_connection, self.connection}:
-            if connection.connected:
-                connection.probe(timeout_s, only_quiet)
+            self.mailbox.post(lambda: call_off(delivery, "timeout", hard, self))
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -578,13 +452,13 @@ class Worker(EventEmitter, ManualControl):
         """Call ``listener`` at every ``event``; ``ready`` is replayed to one that comes late."""
         added = EventEmitter.on(self, event, listener) if listener else EventEmitter.on(self, event)
         if event == "ready" and listener is not None and self._ready.is_set():
-            self._mailbox.post(listener)
+            self.mailbox.post(listener)
         return added
 
     def post_event(self, event: str, *args: Any) -> None:
         """Tell listeners about something the loop found, outside the loop."""
         if self.has_listeners(event):
-            self._mailbox.post(lambda: self.emit(event, *args))
+            self.mailbox.post(lambda: self.emit(event, *args))
 
     def on_progress(self, job: Job[Any], value: Any) -> None:
         """Tell listeners about a job's progress."""
@@ -604,7 +478,7 @@ class Worker(EventEmitter, ManualControl):
         return {
             "processed": self.processed,
             "failed": self.failed,
-            "active": len(self._active),
+            "active": len(self.active),
             "waiting_acks": self.ack_batcher.waiting if self.ack_batcher is not None else 0,
             "reconnects": self._reconnects,
         }
@@ -619,7 +493,7 @@ class Worker(EventEmitter, ManualControl):
             reason: What the handler is told.
             hard: Interrupt the handler, where the executor can.
         """
-        delivery = self._active.get(job_id)
+        delivery = self.active.get(job_id)
         if delivery is None:
             return False
         call_off(delivery, reason, hard, self)
@@ -628,7 +502,7 @@ class Worker(EventEmitter, ManualControl):
 
     def cancel_all_jobs(self, reason: str | None = None, *, hard: bool = False) -> None:
         """Call every running job off."""
-        for job_id in list(self._active):
+        for job_id in list(self.active):
             self.cancel_job(job_id, reason, hard=hard)
 
     def is_job_cancelled(self, job_id: str) -> bool:
@@ -638,7 +512,7 @@ class Worker(EventEmitter, ManualControl):
 
     def signal_of(self, job_id: str) -> CancelSignal | None:
         """Return the signal of a running job."""
-        delivery = self._active.get(job_id)
+        delivery = self.active.get(job_id)
         return None if delivery is None else delivery.signal
 
     # -- names that the official suite reads ------------------------------------------------------

@@ -26,7 +26,7 @@ class WorkerGroup:
         with SignalScope(self._drain_soon, self._force_soon, is_on=bool(signals)) as scope:
             self.start()
             for worker in self.workers:
-                worker._closed.wait()
+                worker.closed.wait()
         if scope.was_interrupted:
             raise KeyboardInterrupt
         for worker in self.workers:

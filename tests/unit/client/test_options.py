@@ -10,6 +10,8 @@ import pytest
 from bunqueue.client.options import build_cron_job_options, job_payload, to_wire, with_parent_link
 from bunqueue.protocol.options import BY_WIRE
 
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 @pytest.mark.parametrize(
     ("options", "fields"),
@@ -35,10 +37,10 @@ from bunqueue.protocol.options import BY_WIRE
         ),
         ({"parent": {"id": "p", "queue": "q"}}, {"parentId": "p"}),
         (
-            {"repeat": {"every": timedelta(minutes=1), "start_date": datetime(2026, 1, 1, tzinfo=UTC)}},
+            {"repeat": {"every": timedelta(minutes=1), "start_date": NEW_YEAR}},
             {"repeat": {"every": 60000.0, "startDate": 1767225600000.0}},
         ),
-        ({"timestamp": datetime(2026, 1, 1, tzinfo=UTC)}, {"timestamp": 1767225600000.0}),
+        ({"timestamp": NEW_YEAR}, {"timestamp": 1767225600000.0}),
         ({"remove_on_complete": False, "durable": None}, {"removeOnComplete": False}),
     ],
 )

@@ -18,7 +18,8 @@ from bunqueue.client.rate_gate import ROOM_UNBOUNDED, RateGate
 
 def test_listeners_are_called_in_order_and_once_only_once() -> None:
     emitter, heard = EventEmitter(), []
-    emitter.on("x", lambda n: heard.append(("on", n))).once("x", lambda n: heard.append(("once", n)))
+    emitter.on("x", lambda n: heard.append(("on", n)))
+    emitter.once("x", lambda n: heard.append(("once", n)))
 
     emitter.emit("x", 1)
     emitter.emit("x", 2)

@@ -116,10 +116,8 @@ def test_shared_containers_and_tuples_pass() -> None:
 
 def test_undefined_of_javascript_is_absent_and_timestamps_are_datetimes() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    body = msgpack.packb(
-        {"gone": msgpack.ExtType(0, b"\x00"), "list": [msgpack.ExtType(0, b"\x00"), 1], "at": moment},
-        datetime=True,
-    )
+    undefined = msgpack.ExtType(0, b"\x00")
+    body = msgpack.packb({"gone": undefined, "list": [undefined, 1], "at": moment}, datetime=True)
 
     assert {"list": [None, 1], "at": moment} == decode(body)
 
