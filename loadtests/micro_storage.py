@@ -10,7 +10,6 @@ jobs take to read. The figures belong to one machine: compare two runs of the sa
 import gc
 import marshal
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from typing import Any
 from bunqueue.engine.job import Job
 from bunqueue.engine.states import ACTIVE, COMPLETED, QUEUED
 from bunqueue.protocol.options import DEFAULT_OPTIONS
-from bunqueue.storage import log, writer
+from bunqueue.storage import batch, log, writer
 from bunqueue.storage.loop import PollLoop
 from bunqueue.storage.rows import images
 from bunqueue.storage.sqlite import _SETUP, SqliteStorage, _open_checked
@@ -109,9 +108,9 @@ def rows(directory: str) -> None:
             marks.append(clock())
             packed = marshal.dumps(keeper.batch)
             marks.append(clock())
-            batch = marshal.loads(packed)
+            received = marshal.loads(packed)
             marks.append(clock())
-            outcome = database.write(batch)
+            outcome = database.write(received)
             database.checkpoint_if_due(is_idle=False)
             marks.append(clock())
             mutations.on_outcome(outcome)
@@ -140,7 +139,7 @@ def checkpoint(directory: str) -> None:
             for seq in range(number * 5000, (number + 1) * 5000):
                 values += (seq, f"0190a0a0-0000-7000-8000-{seq:012}", "emails", "welcome")
                 values += (0, NOW, NOW, None, b"x" * PAYLOAD_BYTES)
-            database.write((number, False, [(log._UPSERT_PLAIN, 9, values)], [], []))
+            database.write((number, False, [(batch._UPSERT_PLAIN, 9, values)], [], []))
             start = time.perf_counter()
             database.checkpoint_if_due(is_idle=False)
             stalls.append((time.perf_counter() - start) * 1000)
@@ -165,16 +164,15 @@ def load(directory: str, count: int = 1_000_000) -> None:
             loop.run_until(lambda: not storage.is_congested, 60_000)
     storage.close()
     gc.collect()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    storage = SqliteStorage.open(path, loop)
-    opened = time.perf_counter()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    marks = [time.process_time()]
+    storage = SqliteStorage.open(path, loop)
+    marks.append(time.process_time())
     jobs = list(storage.load().jobs(NamedQueue))
-    end = time.perf_counter()
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-    print(f"open {opened - start:.2f} s, load {len(jobs)} jobs {end - opened:.2f} s, +{grown} MiB")
+    marks.append(time.process_time())
+    opening, loading = (end - start for start, end in zip(marks, marks[1:], strict=False))
+    print(f"CPU: open {opening:.2f} s, load {len(jobs)} jobs {loading:.2f} s")
     storage.close()
 
 

@@ -22,13 +22,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine.ports import BODY, MUST_COMMIT, NEW, NO_WAIT, REMOVED, SHOULD_COMMIT, STATE
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema, writer
+from bunqueue.storage.batch import (
+    NO_IMAGE,
+    Puts,
+    highest_seq,
+    statements,
+    upsert_small,
+    without_image,
+)
 from bunqueue.storage.loop import Callback, Loop
-from bunqueue.storage.rows import PLAIN_COLUMNS, PLAIN_STATE_COLUMNS, images
+from bunqueue.storage.ports import Writer
+from bunqueue.storage.rows import Images, images
 
 if TYPE_CHECKING:
     from bunqueue.engine.job import Job
@@ -53,54 +62,6 @@ FLUSH_MS_MAX: Final = 30_000  # how long a shutdown waits for the disk
 _ALL_BUT_REMOVED: Final = ~REMOVED
 _ANYTHING: Final = 1  # the first note decides when to write
 _NOTHING: Final = sys.maxsize
-_NO_IMAGE: Final = (ValueError, TypeError, OverflowError, AttributeError)
-
-_UPSERT_PLAIN: Final = schema.upsert(schema.JOBS, PLAIN_COLUMNS)
-_UPSERT_FULL: Final = schema.upsert(schema.JOBS)
-_UPSERT_PLAIN_STATE: Final = schema.upsert(schema.STATE, PLAIN_STATE_COLUMNS)
-_UPSERT_FULL_STATE: Final = schema.upsert(schema.STATE)
-_WIDTH_PLAIN: Final = len(PLAIN_COLUMNS)
-_WIDTH_FULL: Final = len(schema.JOBS.columns)
-_WIDTH_PLAIN_STATE: Final = len(PLAIN_STATE_COLUMNS)
-_WIDTH_FULL_STATE: Final = len(schema.STATE.columns)
-_WIDTH_SMALL: Final = {table.name: len(table.columns) for table in schema.SMALL_TABLES}
-_UPSERT_SMALL: Final = {table.name: schema.upsert(table) for table in schema.SMALL_TABLES}
-_DELETE_SMALL: Final = {
-    table.name: f"DELETE FROM {table.name} WHERE {table.names[0]} = ?"
-    for table in schema.SMALL_TABLES
-}
-
-
-class Writer(Protocol):
-    """Who commits batches, one at a time. All calls back are made by the loop or by ``wait``."""
-
-    def start(self, listener: "Listener") -> None:
-        """Begin."""
-
-    def submit(self, batch: writer.Batch) -> None:
-        """Have the batch committed; the listener is told by its number."""
-
-    def wait(self, timeout_ms: float) -> None:
-        """Waits until the submitted batch has been answered, at most that long."""
-
-    def close(self, timeout_ms: float) -> None:
-        """Waits until the file is closed; nothing is in flight."""
-
-
-class Listener(Protocol):
-    """Who is told what became of a batch."""
-
-    def on_outcome(self, outcome: writer.Outcome) -> None:
-        """Take the answer to the batch in flight."""
-
-    def on_writer_down(self, why: str) -> None:
-        """Note that the writer has died and is being replaced; the batch will still be answered."""
-
-    def on_writer_up(self) -> None:
-        """Note that a new writer has opened the file."""
-
-    def on_writer_lost(self, why: str) -> None:
-        """Note that there is no writer any more; the batch will not be answered."""
 
 
 class _InFlight:
@@ -112,7 +73,7 @@ class _InFlight:
         self,
         number: int,
         jobs: "list[Job]",
-        puts: dict[tuple[str, str], tuple[Any, ...] | None],
+        puts: Puts,
         ops: list[Op],
         held: list[Callable[[bool], None]],
         size_bytes: int,
@@ -128,17 +89,6 @@ class _InFlight:
         self.size_bytes = size_bytes
         self.meta = meta
         self.at = time.monotonic()
-
-
-def _without_image(jobs: "list[Job]") -> "list[tuple[Job, str]]":
-    """Return the jobs that cannot be turned into rows, and why."""
-    found = []
-    for job in jobs:
-        try:
-            images((job,))
-        except _NO_IMAGE as error:
-            found.append((job, f"{type(error).__name__}: {error}"))
-    return found
 
 
 class MutationLog:
@@ -170,7 +120,7 @@ class MutationLog:
         # What has been noted and is not in flight.
         self._dirty: list[Job] = []
         self._append = self._dirty.append
-        self._puts: dict[tuple[str, str], tuple[Any, ...] | None] = {}
+        self._puts: Puts = {}
         self._ops: list[Op] = []
         self._held: list[Callable[[bool], None]] = []
         self._is_durable = False
@@ -408,59 +358,32 @@ class MutationLog:
         imageless: list[tuple[Job, str]] = []
         try:
             made = images(jobs)
-        except _NO_IMAGE:
-            imageless = _without_image(jobs)
+        except NO_IMAGE:
+            imageless = without_image(jobs)
             made = images([job for job in jobs if all(job is not bad for bad, _ in imageless)])
         for job in jobs:
             job.dirty = 0
         for job, text in imageless:
             self._drop(job, text)
-        upserts: writer.Rows = []
-        deletes: writer.Rows = []
-        for head, width, values in (
-            (_UPSERT_PLAIN, _WIDTH_PLAIN, made.plain),
-            (_UPSERT_FULL, _WIDTH_FULL, made.full),
-            (_UPSERT_PLAIN_STATE, _WIDTH_PLAIN_STATE, made.plain_states),
-            (_UPSERT_FULL_STATE, _WIDTH_FULL_STATE, made.full_states),
-        ):
-            if values:
-                upserts.append((head, width, values))
-        if in_flight.puts:
-            self._add_small(in_flight.puts, upserts, deletes)
+        upserts, deletes = statements(made, in_flight.puts)
         if not upserts and not deletes and not made.removed:
             return None
-        self._add_meta(made.plain, made.full, upserts)
+        self._add_meta(made, upserts)
         return self._number, is_durable, upserts, deletes, made.removed
 
-    @staticmethod
-    def _add_small(
-        puts: dict[tuple[str, str], tuple[Any, ...] | None],
-        upserts: writer.Rows,
-        deletes: writer.Rows,
-    ) -> None:
-        rows: dict[str, list[Any]] = {}
-        gone: dict[str, list[Any]] = {}
-        for (table, key), values in puts.items():
-            if values is None:
-                gone.setdefault(table, []).append(key)
-            else:
-                rows.setdefault(table, []).extend((key, *values))
-        upserts += ((_UPSERT_SMALL[table], _WIDTH_SMALL[table], rows[table]) for table in rows)
-        deletes += ((_DELETE_SMALL[table], 1, gone[table]) for table in gone)
-
-    def _add_meta(self, plain: list[Any], full: list[Any], upserts: writer.Rows) -> None:
+    def _add_meta(self, made: Images, upserts: writer.Rows) -> None:
         """Mark the file as in use, and reserve admission numbers ahead of those it holds."""
         meta: list[Any] = []
         if not self._is_marked_unclean:
             self._is_marked_unclean = True
             meta += (schema.META_CLEAN, 0)
-        highest = max(plain[-_WIDTH_PLAIN] if plain else 0, full[-_WIDTH_FULL] if full else 0)
+        highest = highest_seq(made)
         self._seq_highest = max(self._seq_highest, highest)
         if highest > self._seq_reserved:
             self._seq_reserved = highest + SEQ_BLOCK
             meta += (schema.META_SEQ, self._seq_reserved)
         if meta:
-            upserts.append((_UPSERT_SMALL[schema.META.name], len(schema.META.columns), meta))
+            upserts.append(upsert_small(schema.META.name, meta))
 
     # -- what became of it -------------------------------------------------------------------------
 
@@ -630,6 +553,8 @@ class MutationLog:
             self._take_back(in_flight)
         else:
             self._undo(self._ops, self._held)
+        relief, self._relief = self._relief, []
+        self._call_all(relief)
         if self.on_fatal is not None:
             self.on_fatal(why)
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import writer
-from bunqueue.storage.log import Listener
 from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.native import close_fd, original
+from bunqueue.storage.ports import Listener
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ REAP_MS: Final = 2000  # a process whose socket has ended is gone within moments
 
 
 class WriterProcess:
-    """Fulfils ``log.Writer`` with a child process."""
+    """Fulfils ``ports.Writer`` with a child process."""
 
     def __init__(self, path: str, loop: Loop, setup: dict[str, Any], lock_fd: int) -> None:
         """Args: lock_fd: descriptor that holds the lock of the file; the child inherits it."""

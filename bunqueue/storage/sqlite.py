@@ -16,10 +16,11 @@ import apsw
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema
 from bunqueue.storage.lock import WAIT_MS, FileLock
-from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog, Writer
+from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog
 from bunqueue.storage.loop import Loop
 from bunqueue.storage.mounts import network_type
 from bunqueue.storage.native import close_fd
+from bunqueue.storage.ports import Writer
 from bunqueue.storage.process import WriterProcess
 from bunqueue.storage.rows import SELECT_JOBS, jobs_of
 from bunqueue.storage.thread import WriterThread

@@ -15,13 +15,13 @@ import apsw
 
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import writer
-from bunqueue.storage.log import Listener
 from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.native import close_fd, original
+from bunqueue.storage.ports import Listener
 
 
 class WriterThread:
-    """Fulfils ``log.Writer`` with a thread."""
+    """Fulfils ``ports.Writer`` with a thread."""
 
     def __init__(self, path: str, loop: Loop, setup: dict[str, Any]) -> None:
         self._path = path

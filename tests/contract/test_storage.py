@@ -232,8 +232,11 @@ def test_trap_74_a_second_restart_changes_nothing_more(house):
 
 
 def test_admission_numbers_are_never_given_again(house):
-    job = make_job(500)
+    old, job = make_job(1), make_job(500)
+    house.storage.added(old)
+    house.committed()
     house.storage.added(job)
+    house.storage.rewritten(old)
     house.committed()
     job.place = GONE
     house.storage.removed(job)

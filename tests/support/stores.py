@@ -64,7 +64,7 @@ class HandLoop:
 
 
 class HandWriter:
-    """Fulfils ``log.Writer``; the test answers each batch."""
+    """Fulfils ``ports.Writer``; the test answers each batch."""
 
     def __init__(self) -> None:
         self.batches: list[Any] = []

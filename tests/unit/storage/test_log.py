@@ -630,21 +630,23 @@ def test_pushes_are_refused_while_a_writer_is_replaced(rig):
     assert 1 == len(rig.writer.batches)
 
 
-def test_without_a_writer_everything_is_undone_and_the_broker_is_told(rig):
+def test_without_a_writer_everything_is_undone_and_the_broker_is_told(rig, monkeypatch):
     calls = []
+    monkeypatch.setattr(log_module, "CONGESTED_ROWS", 1)
     rig.log.on_fatal = calls.append
     rig.log.added(make_job(1))
     rig.log.sync(undo=calls.append, args=("undone",))
     rig.log.hold(calls.append)
     rig.loop.end_turn()
+    rig.log.on_relief(lambda: calls.append("relief"))
     rig.log.on_writer_lost("it keeps dying")
-    assert ["undone", False, "it keeps dying"] == calls
+    assert ["undone", False, "relief", "it keeps dying"] == calls
     assert rig.log.is_refusing
 
     rig.log.sync(undo=calls.append, args=("again",))
     rig.log.hold(calls.append)
     rig.loop.end_turn()
-    assert ["again", False] == calls[3:]
+    assert ["again", False] == calls[4:]
     with pytest.raises(StorageFailed, match="it keeps dying"):
         rig.log.flush()
 
