@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
     from bunqueue.engine.ports import Peer
 
+# A batch ends with the job that passes this, so that its reply fits a frame: half of the largest,
+# which leaves room for one more payload and for the jobs' own fields.
+CLAIM_BYTES_MAX = 32 << 20
+
 
 def pull(
     engine: "Engine",
@@ -86,7 +90,8 @@ def claim(
     jobs: list[Job] = []
     storage = engine.storage
     holder = None if is_detached and owner is None else peer
-    while len(jobs) < count:
+    room_bytes = CLAIM_BYTES_MAX
+    while len(jobs) < count and room_bytes > 0:
         job = run_set.take()
         if job is None:
             break
@@ -111,6 +116,7 @@ def claim(
         if engine.listeners:
             emit(engine, "pulled", queue.name, job.id, now)
         jobs.append(job)
+        room_bytes -= len(job.data)
     if jobs:
         engine.totals.pulled += len(jobs)
         if not gate.is_open:

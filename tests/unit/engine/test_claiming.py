@@ -503,3 +503,13 @@ def test_a_served_poll_waits_for_its_mark_on_disk() -> None:
     world.settle()
 
     assert poll.reply["job"] is not None
+
+
+def test_a_batch_ends_before_its_reply_outgrows_a_frame(world: World) -> None:
+    for _ in range(5):
+        world.ok("PUSH", queue="big", data="x" * 9_000_000)
+
+    first = world.ok("PULLB", queue="big", count=5, owner="w")
+    second = world.ok("PULLB", queue="big", count=5, owner="w")
+
+    assert (4, 1) == (len(first["jobs"]), len(second["jobs"]))
