@@ -27,6 +27,12 @@ class Closing:
         self._worker = worker
         self._is_forced = False
         self._forcing = 0
+        # Of its own: a gate lets one waiter through, and the pull loop waits on the worker's.
+        self._gate = worker.world.gate()
+
+    def look(self) -> None:
+        """Look again whether the worker has drained."""
+        self._gate.open()
 
     def run(self) -> None:
         """Go from closing to closed. Waits."""
@@ -35,7 +41,7 @@ class Closing:
             while not self._is_drained():
                 self._flush_acks()
                 if not self._is_drained():
-                    worker.wake.wait(LOOK_S if self._is_forced or self._acks_waiting() else None)
+                    self._gate.wait(LOOK_S if self._is_forced or self._acks_waiting() else None)
             self._leave()
         finally:
             worker.executor_object.close()
@@ -55,7 +61,7 @@ class Closing:
                 self._worker.drop_lease(delivery)
         finally:
             self._forcing -= 1
-            self._worker.wake.open()
+            self._gate.open()
 
     def _is_drained(self) -> bool:
         worker = self._worker

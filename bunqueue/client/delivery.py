@@ -10,6 +10,7 @@ class Delivery:
 
     Attributes:
         token: The lock token, None when pulled without an owner.
+        runner: Identity of the thread or greenlet that runs the handler, None when nobody does.
         task: The greenlet it runs in, for interrupting it.
         is_released: Its slot is free.
         is_abandoned: It was sent back; whatever its handler still says is dropped.
@@ -21,6 +22,7 @@ class Delivery:
         "is_abandoned",
         "is_released",
         "job",
+        "runner",
         "signal",
         "task",
         "token",
@@ -30,6 +32,7 @@ class Delivery:
         self.job = job
         self.token = token
         self.signal = job.signal
+        self.runner: int | None = None
         self.task: Any = None
         self.is_released = False
         self.is_abandoned = False

@@ -32,9 +32,15 @@ class LateOutcomes:
         count: How many are under way.
     """
 
-    def __init__(self, world: World, call: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        world: World,
+        call: Callable[[dict[str, Any]], dict[str, Any]],
+        on_settled: Callable[[], Any],
+    ) -> None:
         self._world = world
         self._call = call
+        self._on_settled = on_settled
         self.count = 0
 
     def add(
@@ -81,8 +87,9 @@ class LateOutcomes:
                     log.warning("late outcome refused job=%s error=%s", delivery.job.id, error)
                     break
         finally:
-            self.count -= 1
             done(reply)
+            self.count -= 1
+            self._on_settled()
 
     def _was_it_applied(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Tell whether the lost try had got through: then the job has the state it leads to."""

@@ -7,6 +7,7 @@ keeper, which they must never hold up. The task starts with the first call that 
 import logging
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from bunqueue.client.worlds import Task, World
@@ -15,7 +16,11 @@ log = logging.getLogger("bunqueue.worker")
 
 
 class Mailbox:
-    """Calls functions one after the other."""
+    """Calls functions one after the other.
+
+    Attributes:
+        runner: Identity of its thread or greenlet, None before it has started.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -24,6 +29,7 @@ class Mailbox:
         self._gate = world.gate()
         self._lock = world.lock()
         self._task: Task | None = None
+        self.runner: int | None = None
 
     def open(self) -> None:
         """Start the task. Call it from the mailbox's own world."""
@@ -37,6 +43,7 @@ class Mailbox:
         self._gate.open()
 
     def _run(self) -> None:
+        self.runner = get_ident()
         while True:
             while self._calls:
                 call = self._calls.popleft()

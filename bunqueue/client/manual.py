@@ -22,7 +22,6 @@ class ManualControl:
     poll_timeout_ms: float
     rate_gate: RateGate
     world: Any
-    wake: Any
     loop: PullLoop
     leases: HeldLeases
     active: dict[str, Delivery]

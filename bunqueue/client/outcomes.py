@@ -7,6 +7,7 @@ nothing, a refused one emits ``error``. A slot is free before any listener hears
 from __future__ import annotations
 
 import logging
+from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Outcomes:
         if delivery.is_abandoned:
             worker.release(delivery)
             return
-        worker.note_running(delivery)
+        delivery.runner = get_ident()
         try:
             if worker.has_listeners("active"):
                 worker.emit("active", job)
@@ -55,7 +56,7 @@ class Outcomes:
         else:
             self._ended_well(delivery, result)
         finally:
-            worker.note_running(None)
+            delivery.runner = None
             worker.release(delivery)
 
     # -- endings ------------------------------------------------------------------------------

@@ -205,7 +205,10 @@ class Worker(EventEmitter, ManualControl):
         self.failure: BaseException | None = None
         self.is_closing = False
         self.leases = HeldLeases(self, self._beat_s)
-        self.late = LateOutcomes(self.world, lambda command: self.connection.call(command))
+        self._closing = Closing(self)
+        self.late = LateOutcomes(
+            self.world, lambda command: self.connection.call(command), self._closing.look
+        )
         self._finished = 0
         self._reconnects = 0
         self.is_started = False
@@ -215,8 +218,6 @@ class Worker(EventEmitter, ManualControl):
         self._ready = worlds.Latch()
         self.loop_has_ended = worlds.Latch()
         self.closed = worlds.Latch()
-        self._closing = Closing(self)
-        self._running = threading.local()
         self._outcomes = Outcomes(self)
         self.loop = PullLoop(self)
         self.mailbox = Mailbox(self.world, "bunqueue-events")
@@ -297,8 +298,8 @@ class Worker(EventEmitter, ManualControl):
         self.wake.open()
         if force:
             self._closing.force()
-        if self._is_own_handler():
-            return False  # a handler cannot wait for its own end
+        if self._is_own_code():
+            return False  # it cannot wait for its own end
         return self.closed.wait(timeout)
 
     stop = close
@@ -409,12 +410,16 @@ class Worker(EventEmitter, ManualControl):
         if not keep_lease:
             self.leases.held.pop(job_id, None)
         self.wake.open()
+        if self.is_closing:
+            self._closing.look()
 
     def drop_lease(self, delivery: Delivery) -> None:
         """Renew a delivery's lease no longer."""
         if delivery.job.id not in self.active or delivery.is_abandoned:
             self.leases.held.pop(delivery.job.id, None)
         self.wake.open()
+        if self.is_closing:
+            self._closing.look()
 
     def send_back(self, delivery: Delivery) -> None:
         """Return a job to its queue, no attempt counted. Waits."""
@@ -426,12 +431,12 @@ class Worker(EventEmitter, ManualControl):
         except BunqueueError as error:
             log.warning("MoveToWait failed job=%s error=%s", delivery.job.id, error)
 
-    def note_running(self, delivery: Delivery | None) -> None:
-        """Note what the calling thread or greenlet runs."""
-        self._running.delivery = delivery
-
-    def _is_own_handler(self) -> bool:
-        return getattr(self._running, "delivery", None) is not None
+    def _is_own_code(self) -> bool:
+        """Tell whether a handler or a listener asks, for whose end a close would have to wait."""
+        ident = threading.get_ident()
+        return self.mailbox.runner == ident or any(
+            delivery.runner == ident for delivery in list(self.active.values())
+        )
 
     def note_finished(self) -> None:
         """Count a job that ended; the last one wanted closes the worker."""

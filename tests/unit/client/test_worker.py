@@ -491,3 +491,14 @@ def test_a_job_pulled_by_hand_does_not_hold_up_the_close(
     assert worker.get_next_job() is not None
 
     assert worker.close(WAIT_S)
+
+
+def test_a_listener_may_close_the_worker(broker: FakeBroker, make: Workers) -> None:
+    results: list[bool] = []
+    broker.answers["PULLB"] = lambda _message: {"ok": False, "error": "no such thing"}
+    worker = make(lambda _job: None)
+    worker.on("error", lambda _error: results.append(worker.close()))
+    worker.start()
+
+    assert worker.closed.wait(WAIT_S)
+    assert results[0] is False
