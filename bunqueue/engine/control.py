@@ -10,7 +10,6 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
-from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
 from bunqueue.engine.states import QUEUED, move
@@ -227,14 +226,22 @@ def drain(engine: "Engine", queue_name: str, now: int) -> int | Later:
 
 
 class _Draining:
-    """A drain at work: jobs[:left] are still to go."""
+    """A drain at work.
 
-    __slots__ = ("queue", "jobs", "later", "count")
+    Attributes:
+        jobs: Still to go, the last first.
+        later: Whoever asked.
+        slice: Removed by the slice that waits for its commit.
+        count: Removed and committed.
+    """
+
+    __slots__ = ("queue", "jobs", "later", "slice", "count")
 
     def __init__(self, queue: Queue, jobs: list[Job], later: Later) -> None:
         self.queue = queue
         self.jobs = jobs
         self.later = later
+        self.slice = 0
         self.count = 0
 
 
@@ -242,13 +249,22 @@ def _drain_on(engine: "Engine", draining: _Draining, now: int) -> None:
     jobs = draining.jobs[-DRAIN_SLICE:]
     del draining.jobs[-DRAIN_SLICE:]
     with draining.queue.shard.lock:
-        draining.count += _drain_slice(engine, draining.queue, jobs, now)
+        draining.slice = _drain_slice(engine, draining.queue, jobs, now)
+    # The next slice comes after this one's commit, so that a drain does not fill the backlog.
+    engine.storage.sync(_drain_failed, (engine, draining, now), _drained)
+
+
+def _drained(engine: "Engine", draining: _Draining, now: int) -> None:
+    draining.count += draining.slice
     if draining.jobs:
         engine.timers.add(now + 1, _drain_on, engine, draining)
     else:
-        draining.later.resolve(
-            draining.count, MUST_COMMIT if engine.storage.is_persistent else NO_WAIT
-        )
+        draining.later.resolve(draining.count)
+
+
+def _drain_failed(engine: "Engine", draining: _Draining, now: int) -> None:  # noqa: ARG001  # as then
+    """Stop where the commit failed: that slice is back, those before it are gone."""
+    draining.later.resolve(draining.count)
 
 
 def _drain_slice(engine: "Engine", queue: Queue, jobs: list[Job], now: int) -> int:

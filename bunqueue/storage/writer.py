@@ -45,6 +45,7 @@ WAL_PAGES_IDLE: Final = 256  # 2 MiB: worth a checkpoint when nothing else is to
 WAL_PAGES_MAX: Final = 1024
 WAL_PAGES_STEP: Final = 512  # next try, if a reader kept the log from being emptied
 IDLE_MS: Final = 200
+VALUES_BEFORE_REST: Final = 100_000  # some 10,000 rows: below it there is little to hand back
 # Rows bound at once, 0.4 us a row less than one by one; and see above for a thread.
 ROWS_PER_STATEMENT: Final = (512, 64, 8, 1)
 
@@ -79,6 +80,7 @@ class Database:
         self._is_full_sync = False
         self._wal_pages = 0
         self._checkpoint_at = WAL_PAGES_MAX
+        self._values_written = 0  # since the last rest
         self._connection = connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(setup["busy_ms"])
         for name, value in setup["pragmas"].items():
@@ -129,6 +131,8 @@ class Database:
                 self._write_rows(head, width, values)
             else:
                 self._run_row_by_row(self._statement(head, width, 1), width, values, dropped)
+            self._values_written += len(values)
+        self._values_written += len(removed)
         connection.execute("COMMIT")
 
     def _write_rows(self, head: str, width: int, values: list[Any]) -> None:
@@ -189,9 +193,27 @@ class Database:
         self._wal_pages = 0 if is_empty or is_idle else pages
         self._checkpoint_at = WAL_PAGES_MAX if is_empty else pages + WAL_PAGES_STEP
 
+    def rest(self) -> None:
+        """After much has been written: drop the page cache and hand free memory back."""
+        if self._values_written < VALUES_BEFORE_REST:
+            return
+        self._values_written = 0
+        self._statements.clear()
+        self._connection.release_memory()
+        _trim()
+
     def close(self) -> None:
         """Close the file; the last to do so empties the log."""
         self._connection.close()
+
+
+def _trim() -> None:
+    import ctypes  # late: most writers never need it
+
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):
+        return  # another C library; it does without
 
 
 def _told(key: Any) -> Any:
@@ -256,6 +278,7 @@ def main(fd: int, path: str) -> None:
     while True:
         if database is not None and not poll.poll(IDLE_MS):
             database.checkpoint_if_due(is_idle=True)
+            database.rest()
             poll.poll()
         try:
             chunk = os.read(fd, READ_BYTES)
