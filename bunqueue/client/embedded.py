@@ -155,6 +155,8 @@ class Waiter:
 
     def deliver(self, reply: bytes) -> None:
         """Take the reply. Called by the broker, from any native thread; never waits."""
+        if self.error is not None:
+            return  # the engine ends, and answers its polls in passing
         self.reply = reply
         if self.gate is not None:
             self.gate.open()
