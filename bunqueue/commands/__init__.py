@@ -2,6 +2,7 @@
 
 from bunqueue.commands import (
     core,
+    crons,
     dead_letters,
     greeting,
     job_changes,
@@ -16,6 +17,7 @@ __all__ = [
     "COMMANDS",
     "Command",
     "core",
+    "crons",
     "dead_letters",
     "dispatch",
     "greeting",
