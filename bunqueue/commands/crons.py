@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
-from bunqueue.commands.core import NAME_DEFAULT, check_data_size, pack_data
+from bunqueue.commands import core
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.cron import EVERY_REFUSED, Cron, Definition
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, Flag, JobName, Map, Number, QueueName, Text
-from bunqueue.protocol.options import OPTION_FIELDS
+from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_FIELDS
 from bunqueue.protocol.replies import OK, Reply
 
 # The options of wire.md 4.2 that a scheduler's jobs may have; the others are the scheduler's own,
@@ -79,9 +79,8 @@ def _flag(request: Request, name: str, default: bool) -> bool:
 )
 def set_cron(peer: Peer, request: Request) -> Reply:
     """Define a scheduler, or redefine the one of that name; it keeps its count of runs."""
-    data = request.get("data")
-    packed = pack_data(data)
-    check_data_size(data, packed)
+    push = {"name": request.get("jobName"), "data": request.get("data")}
+    job_name, data = core._payload(push, DEFAULT_OPTIONS)
     given = request.get("jobOptions") or {}
     options = {name: given[name] for name in JOB_OPTIONS if given.get(name) is not None}
     prevents = request.get("preventOverlap")
@@ -89,8 +88,8 @@ def set_cron(peer: Peer, request: Request) -> Reply:
         Definition(
             name=request["name"],
             queue=request["queue"],
-            job_name=request.get("jobName") or NAME_DEFAULT,
-            data=packed,
+            job_name=job_name,
+            data=data,
             schedule=request.get("schedule") or None,
             repeat_every=_every(request.get("repeatEvery")),
             timezone=request.get("timezone") or None,

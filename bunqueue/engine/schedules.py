@@ -322,6 +322,7 @@ def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int)
     """Make the job of a run that has been written."""
     definition = cron.definition
     engine.schedules.fired += 1
+    waits = engine.storage.answer_waits
     try:
         engine.push(
             definition.queue, definition.job_name, definition.data, cron.options, cron.own, now
@@ -331,6 +332,8 @@ def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int)
         if engine.listeners:
             _tell(engine, "cron:missed", cron, now, error=str(refusal))
         return
+    finally:
+        engine.storage.answer_waits = waits  # nobody has asked for the job
     if engine.listeners:
         _tell(engine, "cron:fired", cron, now)
 

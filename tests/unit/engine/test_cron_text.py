@@ -132,7 +132,5 @@ def test_only_a_lone_star_leaves_a_day_open(
 @pytest.mark.parametrize(
     ("hours", "is_every_hour"), [("*", True), ("*/1", True), ("0-23", True), ("*/2", False)]
 )
-def test_all_hours_are_every_hour_however_they_are_written(
-    hours: str, is_every_hour: bool
-) -> None:
+def test_all_hours_are_every_hour_however_they_are_written(hours: str, is_every_hour: bool) -> None:
     assert is_every_hour is parse(f"0 {hours} * * *").is_every_hour

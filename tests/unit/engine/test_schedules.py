@@ -207,6 +207,14 @@ def test_a_run_makes_a_job_as_defined(world: World) -> None:
     assert expected == {name: job[name] for name in expected}
 
 
+def test_an_older_clients_name_inside_the_data_is_the_jobs_name(world: World) -> None:
+    cron = every(world, data={"name": "report", "a": 1})
+    world.forward(MINUTE)
+
+    job = world.ok("PULL", queue="q")["job"]
+    assert ["report", "report", {"a": 1}] == [cron["jobName"], job["name"], job["data"]]
+
+
 def test_a_waiting_pull_is_served_when_the_scheduler_fires(world: World) -> None:
     every(world, 5 * SECOND)
     answer = world.poll()
@@ -626,9 +634,7 @@ def jump(world: World, delta_ms: int) -> None:
 
 
 @pytest.mark.parametrize(("skips", "count"), [(True, 0), (False, 1)])
-def test_a_clock_set_forward_makes_up_once_if_asked(
-    world: World, skips: bool, count: int
-) -> None:
+def test_a_clock_set_forward_makes_up_once_if_asked(world: World, skips: bool, count: int) -> None:
     every(world, skipMissedOnRestart=skips, preventOverlap=False)
 
     jump(world, DAY)
