@@ -14,6 +14,7 @@ from bunqueue.engine import (
     admission,
     claiming,
     control,
+    cron_control,
     deadletters,
     leases,
     moves,
@@ -213,10 +214,10 @@ class Engine:
     worker_stats = workers.worker_stats
     is_fresh = workers.is_fresh
 
-    set_cron = schedules.set_cron
-    find_cron = schedules.find_cron
-    delete_cron = schedules.delete_cron
-    list_crons = schedules.list_crons
+    set_cron = cron_control.set_cron
+    find_cron = cron_control.find_cron
+    delete_cron = cron_control.delete_cron
+    list_crons = cron_control.list_crons
 
     tick = sweeps.tick
     clock_jumped = sweeps.clock_jumped
