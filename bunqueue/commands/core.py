@@ -27,6 +27,7 @@ from bunqueue.protocol.fields import (
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
+    YEAR_MS,
     JobOptions,
     check_options,
     sets_no_option,
@@ -36,7 +37,7 @@ from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
 
 PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
 PULL_COUNT_MAX = 1000
-LOCK_TTL_MS_MAX = 86_400_000
+LOCK_TTL_MS_MAX = YEAR_MS  # the reference has no limit; ours is that of every other span
 NAME_DEFAULT = "default"
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.

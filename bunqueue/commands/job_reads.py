@@ -193,10 +193,10 @@ def add_log(peer: Peer, request: Request) -> Reply:
 
 @command(
     "ClearLogs",
-    {**JOB_ID, "keepLogs": Number(integer=True, doc="Keep the newest so many.")},
+    {**JOB_ID, "keepLogs": Number(min=None, integer=True, doc="Keep the newest so many.")},
     mutates=True,
 )
 def clear_logs(peer: Peer, request: Request) -> Reply:
     """Drop a job's log."""
-    peer.engine.clear_logs(request["id"], int(request.get("keepLogs") or 0))
+    peer.engine.clear_logs(request["id"], max(0, int(request.get("keepLogs") or 0)))
     return {"ok": True}

@@ -16,7 +16,7 @@ from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue
-from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
@@ -29,6 +29,10 @@ Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
 # Options whose semantics are not built yet: refused, never silently ignored.
 UNSUPPORTED = ("dependsOn", "groupId", "repeat")
+
+# A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
+# job's moments costs no memory, and clients that stamp every job do it as they push.
+STAMP_SLACK_MS = 1_000
 
 
 def push(
@@ -202,6 +206,8 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     job = Job(job_id, seq, queue, name, data, options, priority, created_at, run_at, QUEUED)
     if custom_id:
         job.own_extra().is_custom_id = True
+    if abs(created_at - now) > STAMP_SLACK_MS:  # the first line tells of the admission
+        job.own_extra().timeline = [[state_of(job, now), now, None, None]]
     parent_id, children_ids = own.get("parentId"), own.get("childrenIds")
     if parent_id:
         job.own_extra().parent_id = parent_id
