@@ -51,6 +51,7 @@ FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
 CONGESTED_ROWS: Final = 20_000  # performance.md 6.3
 CONGESTED_BYTES: Final = 64 << 20  # performance.md 6.3
 CONGESTED_MS: Final = 1000  # age of a batch in flight from which the disk counts as slow
+SILENT_MS: Final = 5000  # age of a batch in flight from which no work should be sent here
 REFUSED_ROWS: Final = 100_000  # engine.md 11.2
 REFUSED_BYTES: Final = 512 << 20  # the same for large payloads, so that a full disk cannot end us
 RETRY_MS: Final = 100  # doubles with every failure, engine.md 11.2
@@ -268,11 +269,14 @@ class MutationLog:
 
     def status(self) -> dict[str, Any]:
         """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``."""
-        return {
-            "diskFull": self._error_kind == writer.FULL,
-            "error": self._error,
-            "since": self._error_since,
-        }
+        error, since = self._error, self._error_since
+        in_flight = self._in_flight
+        if error is None and in_flight is not None:
+            silent_ms = int((time.monotonic() - in_flight.at) * 1000)
+            if silent_ms >= SILENT_MS:
+                error = f"the disk has not answered for {silent_ms} ms"
+                since = self._clock_ms() - silent_ms
+        return {"diskFull": self._error_kind == writer.FULL, "error": error, "since": since}
 
     # -- when to write -----------------------------------------------------------------------------
 
