@@ -257,8 +257,16 @@ class MutationLog:
         return (
             len(self._dirty) + len(in_flight.jobs) >= CONGESTED_ROWS
             or self._size_bytes + in_flight.size_bytes >= CONGESTED_BYTES
-            or (time.monotonic() - in_flight.at) * 1000 >= CONGESTED_MS
+            or self.is_hanging
         )
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether the congestion is that of a disk which does not answer."""
+        in_flight = self._in_flight
+        if in_flight is None or self._failures:
+            return False
+        return (time.monotonic() - in_flight.at) * 1000 >= CONGESTED_MS
 
     def on_relief(self, callback: Callback) -> None:
         """Call ``callback`` once, as soon as there is room in the backlog."""

@@ -77,6 +77,7 @@ class ScriptedStorage:
         self.answer_waits = NO_WAIT
         self.is_refusing = False
         self.is_congested = False
+        self.is_hanging = False
         self.fails = False
         self.notes: list[tuple[str, str]] = []
         self.durable_syncs = 0
