@@ -148,12 +148,12 @@ def not_active(job: Job, now: int) -> WrongPlace:
 
 def _send_back(engine: "Engine", job: Job, token: str | None, delay_ms: int, now: int) -> None:
     leases.check_token(job, token)
+    is_delayed = delay_ms > 0
+    note(job, "delayed" if is_delayed else "waiting", now)
     job.token = None
     job.run_at = now + delay_ms
     job.started_at = 0
     requeue(engine, job, "release", now)
-    is_delayed = delay_ms > 0
-    note(job, "delayed" if is_delayed else "waiting", now)
     engine.storage.changed(job)
     if engine.listeners:
         if is_delayed:

@@ -326,6 +326,8 @@ def _try_again(
         job.run_at = now + retry_delay_ms(job.attempts, job.options, engine.rng)
     requeue(engine, job, "retry", now)
     job.started_at = 0
+    if not is_stall:
+        note(job, "waiting", now, None, job.attempts + 1)
     engine.storage.changed(job)
     if engine.listeners and not is_stall:
         emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=False)

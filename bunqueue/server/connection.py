@@ -18,7 +18,7 @@ import msgpack
 
 from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Later
 from bunqueue.commands import dispatch
-from bunqueue.protocol.codec import InvalidFrame, decode, pack
+from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
 from bunqueue.protocol.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
@@ -47,6 +47,7 @@ SHORT_BYTES_MAX: Final = 1_048_576  # a packed reply below this needs no look at
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
+TOO_DEEP: Final = f"Command nested too deeply: more than {DEPTH_MAX} levels"
 _INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
 
 # 0.14 us a call; msgpack.packb makes a packer for each, 0.7 us.
@@ -204,11 +205,8 @@ class Connection:
             begin = end
             try:
                 request = decode(data[start:end])
-            except InvalidFrame:
-                if self._rate is None or self._rate.admits(self._steady()):
-                    out.append(_INVALID_FRAME)
-                else:
-                    self._put(error_reply(RATE_EXCEEDED), None)
+            except InvalidFrame as error:
+                self._refuse_frame(error)
                 continue
             if request.__class__ is dict and "reqId" in request:
                 req_id = request["reqId"]
@@ -288,6 +286,16 @@ class Connection:
     def _refuse_length(self, length: int) -> None:
         self._put(error_reply(too_large_text(length)), None)
         self._line.finish()
+
+    def _refuse_frame(self, error: InvalidFrame) -> None:
+        request = error.request if isinstance(error, NestedTooDeeply) else None
+        if self._rate is not None and not self._rate.admits(self._steady()):
+            self._refuse_rate(request)
+        elif request is not None:
+            req_id = self._packed(request, request["reqId"]) if "reqId" in request else None
+            self._put(error_reply(TOO_DEEP), req_id)
+        else:
+            self._out.append(_INVALID_FRAME)
 
     def _refuse_rate(self, request: Any) -> None:
         req_id = request.get("reqId") if request.__class__ is dict else None

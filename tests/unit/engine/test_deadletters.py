@@ -161,7 +161,7 @@ def test_a_retry_gives_all_attempts_back_and_keeps_the_timeline(world: World) ->
         view["runAt"],
     )
     assert "error of a" == view["failedReason"]
-    assert ["waiting", "active", "failed"] == [entry["state"] for entry in view["timeline"]]
+    assert ["waiting", "active", "failed", "waiting"] == [it["state"] for it in view["timeline"]]
 
 
 def test_a_manual_retry_starts_a_new_history(world: World) -> None:
@@ -181,6 +181,8 @@ def test_a_manual_retry_starts_a_new_history(world: World) -> None:
         ({"jobId": "c"}, ["c"]),
         ({"jobId": "ghost"}, []),
         ({"count": 2}, ["a", "b"]),
+        ({"count": 0}, []),
+        ({"count": -1}, []),
         ({"filter": {"reason": "timeout"}}, ["c"]),
         ({"filter": {"limit": 3}, "count": 1}, ["a"]),
     ],

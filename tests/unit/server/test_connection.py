@@ -6,6 +6,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.server.connection import COMMANDS_WAITING_MAX, KEPT_BYTES_MAX, Connection
 from bunqueue.server.rate import RequestRate
 from tests.support.wire import HoldingStorage, frame, frame_of, make_broker, ping, push, values
@@ -201,6 +202,21 @@ def test_a_packed_reply_carries_the_req_id_too(talk: Talk) -> None:
 
 
 # -- who may ---------------------------------------------------------------------------------------
+
+
+def test_what_is_nested_too_deeply_is_refused_by_its_request_id(talk: Talk) -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX):
+        deep = [deep]
+
+    replies = talk.say(
+        frame({"cmd": "PUSH", "queue": "q", "data": deep, "reqId": 1})
+        + frame({"cmd": "Ping", "reqId": deep})
+        + ping(3)
+    )
+
+    too_deep = f"Command nested too deeply: more than {DEPTH_MAX} levels"
+    assert [(too_deep, 1), (too_deep, None), (None, 3)] == errors(replies)
 
 
 def test_nothing_but_auth_is_answered_before_it() -> None:
