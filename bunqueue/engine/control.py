@@ -303,6 +303,7 @@ def _unobliterate(engine: "Engine", queue: Queue) -> None:
     """Bring the queue back if the commit failed; its jobs follow one by one."""
     other = engine.queues.get(queue.name)
     if other is not None and other is not queue:
+        queue.absorb(other, engine.last_now)
         for waiter in list(other.waiters):
             claiming.move_waiter(engine, waiter, queue, engine.last_now)
     engine.queues[queue.name] = queue

@@ -23,7 +23,7 @@ from bunqueue.engine.places import (
     take_out,
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
-from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _uncomplete(
     now: int,
 ) -> None:
     """Undo a completion whose commit failed: the job runs on, with its lease."""
-    if job.place not in (COMPLETED, GONE):
+    if job.place not in (COMPLETED, GONE) or has_successor(engine, job):
         return
     if job.place == COMPLETED:
         take_out(engine, job)

@@ -6,7 +6,9 @@ answer that comes later (a long poll, a commit) is collected until the end of th
 that many of them leave together too. Nothing on the way of an ordinary command spawns, logs or
 waits.
 
-A connection stops taking frames while 50 of its commands wait or while the storage is congested.
+A connection stops taking frames while 50 of its commands wait or while the storage is congested,
+and for a turn of the loop after answers of a megabyte: a read may hold thousands of commands that
+list a queue, and neither others nor memory may wait for the last of them.
 What arrives then is kept: up to one read more, so that the end of the connection is still noticed.
 """
 
@@ -43,7 +45,8 @@ log = logging.getLogger(__name__)
 COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
 KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
 
-SHORT_BYTES_MAX: Final = 1_048_576  # a packed reply below this needs no look at its length
+SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its length
+TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
@@ -191,6 +194,7 @@ class Connection:
         one_more = HEADER_WITH_ONE_MORE
         held: _Held | None = None
         begin, size = 0, len(data)
+        long_bytes = 0
         self._is_handling = True
         while size - begin >= HEADER_BYTES:
             start = begin + HEADER_BYTES
@@ -247,7 +251,12 @@ class Connection:
                         req_id,
                     )
             else:
-                self._put(reply, req_id)
+                long_bytes += self._put(reply, req_id)
+                if long_bytes >= TURN_BYTES_MAX and begin < size:
+                    self._pieces = [data[begin:]]
+                    self._stop()
+                    self._line.wake()
+                    begin = size
         self._is_handling = False
         if held is not None:
             self._holding += 1
@@ -310,12 +319,14 @@ class Connection:
 
     # -- out --
 
-    def _put(self, reply: Reply, req_id: bytes | None) -> None:
-        """Add an answer to what leaves with the next flush."""
+    def _put(self, reply: Reply, req_id: bytes | None) -> int:
+        """Add an answer to what leaves with the next flush; return its length."""
         body = encoded(reply, req_id, self.int64)
         out = self._out
-        out.append(pack_length(len(body)))
+        size = len(body)
+        out.append(pack_length(size))
         out.append(body)
+        return size
 
     def _wait_for(self, later: Later, req_id: bytes | None) -> None:
         """Have an answer that is still to come sent when it is there."""

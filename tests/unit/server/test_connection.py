@@ -7,7 +7,12 @@ import msgpack
 import pytest
 
 from bunqueue.protocol.codec import DEPTH_MAX
-from bunqueue.server.connection import COMMANDS_WAITING_MAX, KEPT_BYTES_MAX, Connection
+from bunqueue.server.connection import (
+    COMMANDS_WAITING_MAX,
+    KEPT_BYTES_MAX,
+    TURN_BYTES_MAX,
+    Connection,
+)
 from bunqueue.server.rate import RequestRate
 from tests.support.wire import HoldingStorage, frame, frame_of, make_broker, ping, push, values
 
@@ -266,6 +271,20 @@ def test_requests_above_the_rate_are_refused_malformed_ones_included() -> None:
         ("Rate limit exceeded", None),
         ("Rate limit exceeded", None),
     ] == errors(replies)
+
+
+def test_large_answers_end_the_turn_so_that_others_get_theirs(talk: Talk) -> None:
+    talk.say(push(data=b"x" * (TURN_BYTES_MAX // 2), jobId="big"))
+    wakes = talk.line.wakes
+
+    reads = [frame({"cmd": "GetJob", "id": "big", "reqId": number}) for number in range(5)]
+    turns = [talk.say(b"".join(reads) + ping("last"))]
+    while talk.line.wakes > wakes:
+        wakes += 1
+        talk.connection.resume()
+        turns.append(talk.line.take())
+
+    assert [[0, 1], [2, 3], [4, "last"]] == [[r["reqId"] for r in turn] for turn in turns]
 
 
 # -- answers to come -------------------------------------------------------------------------------
