@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import claiming, deadletters, keys
+from bunqueue.engine import claiming, deadletters, group_control, keys
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
@@ -291,6 +291,7 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
         queue.keys.clear()
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
+        group_control.drop_rows(engine, queue)
         engine.storage.sync(_unobliterate, (engine, queue))
         waiters = list(queue.waiters)
         engine.close_queue(queue)
@@ -308,6 +309,7 @@ def _unobliterate(engine: "Engine", queue: Queue) -> None:
     engine.queues[queue.name] = queue
     queue.shard.queues[queue.name] = queue
     store(engine, queue)
+    group_control.store_rows(engine, queue)
 
 
 def clean(

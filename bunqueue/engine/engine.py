@@ -15,6 +15,7 @@ from bunqueue.engine import (
     claiming,
     control,
     deadletters,
+    group_control,
     leases,
     moves,
     outcomes,
@@ -207,6 +208,21 @@ class Engine:
     list_workers = workers.list_workers
     worker_stats = workers.worker_stats
     is_fresh = workers.is_fresh
+
+    set_group_rate_limit = group_control.set_group_rate_limit
+    group_rate_limit = group_control.group_rate_limit
+    remove_group_rate_limit = group_control.remove_group_rate_limit
+    set_group_concurrency = group_control.set_group_concurrency
+    group_concurrency = group_control.group_concurrency
+    remove_group_concurrency = group_control.remove_group_concurrency
+    rest_group = group_control.rest_group
+    group_rest_ms = group_control.group_rest_ms
+    pause_group = group_control.pause_group
+    resume_group = group_control.resume_group
+    is_group_paused = group_control.is_group_paused
+    group_count = group_control.group_count
+    group_active_count = group_control.group_active_count
+    groups_count = group_control.groups_count
 
     tick = sweeps.tick
     clock_jumped = sweeps.clock_jumped

@@ -16,6 +16,7 @@ from bunqueue.engine.job import Delivery, Job, keep_timeline, note
 from bunqueue.engine.places import (
     end_delivery,
     forget,
+    free_group_slot,
     put_in,
     requeue,
     stop_ttl,
@@ -86,6 +87,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     token = job.token
     if place == ACTIVE:
         del queue.active[job.id]
+        if job.extra.group_id is not None:
+            free_group_slot(job)
         end_delivery(engine, job)
     else:  # a late outcome of a delivery that was taken back: it saves a second run
         queue.run_set.leave(job)

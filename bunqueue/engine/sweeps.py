@@ -94,6 +94,8 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
                 delivery.expires_at += delta_ms
         if queue.gate.rate is not None:
             queue.gate.rate.shift(delta_ms)
+        if queue.run_set.groups is not None:
+            queue.run_set.groups.shift(delta_ms)
     for worker in engine.workers.values():
         worker.seen_at += delta_ms
     # Moments that are promised in wall time (TTL, a delay with someone waiting) are set anew.
@@ -293,6 +295,8 @@ def cleanup(engine: "Engine", now: int, at_most: int) -> None:
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
+            if queue.run_set.groups is not None:
+                queue.run_set.groups.tidy(now)
             expired = [
                 key
                 for key, entry in queue.keys.items()
@@ -310,6 +314,7 @@ def _is_traceless(queue: Queue, now: int) -> bool:
         and not queue.admitted
         and not queue.waiters
         and not queue.is_stored
+        and not (queue.run_set.groups is not None and queue.run_set.groups.by_id)
         and now - queue.used_at > QUEUE_IDLE_MS
     )
 

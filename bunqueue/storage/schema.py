@@ -102,7 +102,19 @@ QUEUES: Final = Table(
         "failed_total INTEGER NOT NULL",
     ),
 )
-TABLES: Final = (JOBS, STATE, META, QUEUES)
+GROUPS: Final = Table(
+    "groups",
+    (
+        "key TEXT PRIMARY KEY",  # queue, NUL, group
+        "queue TEXT NOT NULL",
+        "group_id TEXT NOT NULL",
+        "rate_limit INTEGER",
+        "rate_duration_ms INTEGER",
+        "concurrency INTEGER",
+        "paused INTEGER NOT NULL",
+    ),
+)
+TABLES: Final = (JOBS, STATE, META, QUEUES, GROUPS)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
 WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 
