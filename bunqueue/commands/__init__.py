@@ -2,6 +2,7 @@
 
 from bunqueue.commands import (
     core,
+    crons,
     dead_letters,
     greeting,
     group_commands,
@@ -17,6 +18,7 @@ __all__ = [
     "COMMANDS",
     "Command",
     "core",
+    "crons",
     "dead_letters",
     "dispatch",
     "greeting",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import keys
+from bunqueue.engine import keys, repeats
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
 # Options whose semantics are not built yet: refused, never silently ignored.
-UNSUPPORTED = ("dependsOn", "repeat")
+UNSUPPORTED = ("dependsOn",)
 
 # A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
 # job's moments costs no memory, and clients that stamp every job do it as they push.
@@ -144,7 +144,7 @@ def _unsupported(own: Mapping[str, Any]) -> str | None:
     for option in UNSUPPORTED:
         if own.get(option):
             return f"{option} is not supported yet"
-    return None
+    return None if own.get("repeat") is None else repeats.refusal(own)
 
 
 def _admit_plain(
@@ -226,6 +226,8 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     run_at = created_at + int(own.get("delay") or 0)
     seq = engine.seq = engine.seq + 1
     priority = int(own.get("priority") or 0)
+    if options.repeat is not None:
+        options = engine.options_with(options, "repeat", repeats.normalised(options.repeat))
     job_id = custom_id or engine.ids.new(now)
     job = Job(job_id, seq, queue, name, data, options, priority, created_at, run_at, QUEUED)
     if custom_id:

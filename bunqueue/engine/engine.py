@@ -21,6 +21,7 @@ from bunqueue.engine import (
     outcomes,
     reads,
     recovery,
+    schedules,
     sweeps,
     workers,
 )
@@ -90,6 +91,8 @@ class Engine:
         index: id -> job, of everything that is kept.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
+        schedules: The schedulers.
+        successors: id -> id of the next generation, of jobs that repeat; the newest of them.
         waits: id -> who waits for that job's end.
         listeners: Called with every event.
         is_draining: A graceful stop has begun: nothing is handed out.
@@ -123,6 +126,8 @@ class Engine:
         self.timed_at: dict[str, int] = {}
         self.retired = leases.RetiredTokens()
         self.waits: dict[str, dict[Later, None]] = {}
+        self.schedules = schedules.Schedules()
+        self.successors: dict[str, str] = {}
         self.workers: dict[str, workers.RegisteredWorker] = {}
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.totals = Totals()
@@ -223,6 +228,10 @@ class Engine:
     group_count = group_control.group_count
     group_active_count = group_control.group_active_count
     groups_count = group_control.groups_count
+    set_cron = schedules.set_cron
+    find_cron = schedules.find_cron
+    delete_cron = schedules.delete_cron
+    list_crons = schedules.list_crons
 
     tick = sweeps.tick
     clock_jumped = sweeps.clock_jumped

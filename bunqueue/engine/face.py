@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bunqueue.engine.admission import Entry
+from bunqueue.engine.cron import Cron, Definition
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
@@ -330,6 +331,26 @@ class EngineFace(Protocol):
 
     def remove_dlq_job(self, queue_name: str, job_id: str, now: int) -> bool:
         """Remove one dead letter; False if it is not there."""
+        ...
+
+    # -- schedulers ------------------------------------------------------------------------------
+
+    def set_cron(
+        self, definition: Definition, immediately: bool, replaces_leftover: bool, now: int
+    ) -> Cron:
+        """Define a scheduler, or give the one of that name another definition."""
+        ...
+
+    def find_cron(self, name: str) -> Cron:
+        """Return the scheduler of that name."""
+        ...
+
+    def delete_cron(self, name: str, now: int) -> None:
+        """Remove a scheduler; the jobs that it has made stay."""
+        ...
+
+    def list_crons(self) -> list[Cron]:
+        """Return all schedulers, in order of definition."""
         ...
 
     # -- workers ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from bunqueue.engine.places import (
     take_out,
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
+from bunqueue.engine.successors import succeed
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
@@ -113,6 +114,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
         engine.storage.changed(job)
     stop_ttl(engine, job)
     engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
+    if job.options.repeat is not None:
+        succeed(engine, job, now)
     if engine.waits and job.id in engine.waits:
         engine.end_waits(job)
     if engine.listeners:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import deadletters, workers
+from bunqueue.engine import deadletters, schedules, workers
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
@@ -103,6 +103,7 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
         if job.extra.ttl_timer is not None:
             arm_ttl(engine, job)
     now = engine.last_now = engine.last_now + delta_ms
+    schedules.clock_jumped(engine, delta_ms, now)
     for queue in list(engine.queues.values()):
         if queue.waiters:
             with queue.shard.lock:

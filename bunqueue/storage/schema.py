@@ -114,7 +114,29 @@ GROUPS: Final = Table(
         "paused INTEGER NOT NULL",
     ),
 )
-TABLES: Final = (JOBS, STATE, META, QUEUES, GROUPS)
+CRONS: Final = Table(
+    "crons",
+    (
+        "name TEXT PRIMARY KEY",
+        "queue TEXT NOT NULL",
+        "job_name TEXT NOT NULL",
+        "schedule TEXT",
+        "repeat_every_ms INTEGER",
+        "timezone TEXT",
+        "next_run INTEGER NOT NULL",
+        "executions INTEGER NOT NULL",
+        "max_limit INTEGER",
+        "priority INTEGER NOT NULL",
+        "unique_key TEXT",
+        "dedup TEXT",  # JSON
+        "skip_missed INTEGER NOT NULL",
+        "skip_if_no_worker INTEGER NOT NULL",
+        "prevent_overlap INTEGER NOT NULL",
+        "job_options TEXT",  # JSON
+        "data BLOB NOT NULL",  # msgpack
+    ),
+)
+TABLES: Final = (JOBS, STATE, META, QUEUES, GROUPS, CRONS)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
 WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 
