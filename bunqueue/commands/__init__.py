@@ -2,12 +2,16 @@
 
 from bunqueue.commands import (
     core,
+    dashboard,
     dead_letters,
     greeting,
     job_changes,
     job_reads,
     lease_commands,
+    metrics,
     queue_control,
+    subscriptions,
+    webhooks,
     worker_register,
 )
 from bunqueue.commands.registry import COMMANDS, Command, dispatch
@@ -16,12 +20,16 @@ __all__ = [
     "COMMANDS",
     "Command",
     "core",
+    "dashboard",
     "dead_letters",
     "dispatch",
     "greeting",
     "job_changes",
     "job_reads",
     "lease_commands",
+    "metrics",
     "queue_control",
+    "subscriptions",
+    "webhooks",
     "worker_register",
 ]
