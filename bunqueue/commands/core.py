@@ -57,7 +57,7 @@ _PULL_FIELDS: Final = {
     "queue": QueueName(),
     "timeout": Number(max=PULL_WAIT_MS_MAX, doc="How long to wait for a job, ms."),
     "owner": Anything(doc="Name of the worker; makes a lease with a token."),
-    "lockTtl": Number(min=1, max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
+    "lockTtl": Number(max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
     "detach": Flag(truthy=True, doc="Without owner: the job stays active when the link closes."),
     "group": Map(doc="Group limits and affinity of this puller."),
 }

@@ -20,7 +20,7 @@ _FILTER: Final = Map(
     },
     doc="{reason, olderThan, newerThan, retriable, expired, limit, offset}.",
 )
-_COUNT: Final = Number(integer=True, doc="At most so many.")
+_COUNT: Final = Number(min=None, integer=True, doc="At most so many; below 0 as 0.")
 _QUEUE: Final = {"queue": QueueName()}
 
 

@@ -102,7 +102,10 @@ def promote(peer: Peer, request: Request) -> Reply:
 
 @command(
     "PromoteJobs",
-    {"queue": QueueName(), "count": Number(integer=True, doc="At most so many; all if absent.")},
+    {
+        "queue": QueueName(),
+        "count": Number(min=None, integer=True, doc="At most so many; all if absent."),
+    },
     mutates=True,
 )
 def promote_jobs(peer: Peer, request: Request) -> Reply:
@@ -119,7 +122,7 @@ def promote_jobs(peer: Peer, request: Request) -> Reply:
     {
         "queue": QueueName(),
         "id": Text(doc="Only this job."),
-        "count": Number(integer=True, doc="At most so many."),
+        "count": Number(min=None, integer=True, doc="At most so many."),
         "timestamp": Number(doc="Only those completed before this moment, epoch ms."),
     },
     mutates=True,

@@ -75,8 +75,8 @@ def get_result(peer: Peer, request: Request) -> Reply:
             otherwise=Text(),
             doc="A state or a list of them; absent is all.",
         ),
-        "limit": Number(integer=True, doc="At most so many; 100 if absent."),
-        "offset": Number(integer=True, doc="Skip so many."),
+        "limit": Number(min=None, integer=True, doc="At most so many; 100 if absent."),
+        "offset": Number(min=None, integer=True, doc="Skip so many."),
         "asc": Flag(truthy=True, doc="Oldest first, which is the default."),
     },
 )
@@ -89,10 +89,12 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         request["queue"],
         _states(request.get("state")),
         LIST_LIMIT_DEFAULT if limit is None else int(limit),
-        int(request.get("offset") or 0),
+        max(0, int(request.get("offset") or 0)),
         True if ascending is None else bool(ascending),
         now,
     )
+    if request.get("state") == "paused":  # this filter alone shows the view in place of the state
+        return _JOBS + pack_list([pack_view(job, "paused", peer.int64) for job in jobs])
     return _JOBS + pack_list([pack_view(job, state_of(job, now), peer.int64) for job in jobs])
 
 

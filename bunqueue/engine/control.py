@@ -1,12 +1,13 @@
 """Operations on a whole queue: pause, limits, removing jobs, configuration."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import claiming, deadletters, keys, metrics
 from bunqueue.engine.events import announce
-from bunqueue.engine.job import Job
+from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
@@ -186,9 +187,9 @@ def queue_limits(
         if rate.expires_at is not None:
             ttl = rate.expires_at - now
         else:
-            wanted = 1 if max_jobs is None else rate.limit - max_jobs + 1
-            wait_ms = rate.wait_ms(now, max(1, wanted))
-            ttl = rate.duration_ms if wait_ms == float("inf") else wait_ms
+            used = rate.limit - math.floor(rate.tokens(now))
+            wait_ms = rate.wait_ms(now) if max_jobs is None or used >= max_jobs else 0
+            ttl = rate.duration_ms if wait_ms == math.inf else wait_ms
     return {
         "rateLimit": None if rate is None else {"max": rate.limit, "duration": rate.duration_ms},
         "rateLimitTtl": ttl,
@@ -300,6 +301,7 @@ def _unobliterate(engine: "Engine", queue: Queue, figures: metrics.QueueMetrics 
     """Bring the queue back if the commit failed; its jobs follow one by one."""
     other = engine.queues.get(queue.name)
     if other is not None and other is not queue:
+        queue.absorb(other, engine.last_now)
         for waiter in list(other.waiters):
             claiming.move_waiter(engine, waiter, queue, engine.last_now)
     engine.queues[queue.name] = queue
@@ -430,6 +432,7 @@ def retry_completed(
 def _run_again(engine: "Engine", job: Job, now: int) -> None:
     del job.queue.completed[job.id]
     move(job, "rerun")
+    note(job, "waiting", now)
     job.attempts = 0
     job.started_at = 0
     job.finished_at = 0
@@ -437,7 +440,6 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     job.run_at = now
     extra = job.own_extra()
     extra.progress = 0
-    extra.timeline = None
     job.stamp += 1
     job.queue.run_set.enter(job, now)
     engine.storage.changed(job)

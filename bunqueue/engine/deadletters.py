@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
-from bunqueue.engine.job import DeadLetter, Job
+from bunqueue.engine.job import DeadLetter, Job, note
 from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import FAILED, move
@@ -84,6 +84,7 @@ def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> 
     else:
         extra.retry = None
         extra.history = []
+    note(job, "waiting", now)
     job.attempts = 0
     job.stall_count = 0
     job.finished_at = 0

@@ -152,6 +152,7 @@ def bring_back(engine: "Engine", name: str, metrics: QueueMetrics | None) -> Non
     if metrics is None:
         return
     engine.metrics[name] = metrics
+    engine.recounted[name] = None
     _store_totals(engine, name, metrics)
     for minute in metrics.minutes:
         if minute != metrics.minute:

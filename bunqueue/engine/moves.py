@@ -149,11 +149,11 @@ def _send_back(
 ) -> None:
     """Send a running job back to waiting (no delay), or to delayed."""
     leases.check_token(job, token)
+    note(job, "delayed" if delay_ms else "waiting", now)
     job.token = None
     job.run_at = now + (delay_ms or 0)
     job.started_at = 0
     requeue(engine, job, "release", now)
-    note(job, "delayed" if delay_ms else "waiting", now)
     engine.storage.changed(job)
     if delay_ms is None:
         emit(engine, "waiting", job.queue.name, job.id, now, prev="active")

@@ -23,7 +23,7 @@ from bunqueue.engine.places import (
     take_out,
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
-from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _uncomplete(
     now: int,
 ) -> None:
     """Undo a completion whose commit failed: the job runs on, with its lease."""
-    if job.place not in (COMPLETED, GONE):
+    if job.place not in (COMPLETED, GONE) or has_successor(engine, job):
         return
     if job.place == COMPLETED:
         take_out(engine, job)
@@ -334,6 +334,8 @@ def _try_again(
         job.run_at = now + retry_delay_ms(job.attempts, job.options, engine.rng)
     requeue(engine, job, "retry", now)
     job.started_at = 0
+    if not is_stall:
+        note(job, "waiting", now, None, job.attempts + 1)
     engine.storage.changed(job)
     if not is_stall:
         _tell_failure(engine, job, error, False, now)

@@ -103,6 +103,22 @@ class Queue:
         self.completed = _by_end(self.completed)
         self.failed = _by_end(self.failed)
 
+    def absorb(self, other: "Queue", now: int) -> None:
+        """Take over the jobs and keys of another queue object of this name."""
+        for job in list(other.run_set.jobs()):
+            job.queue = self
+            job.stamp += 1
+            self.run_set.enter(job, now)
+        for place in ("admitted", "parked", "active", "completed", "failed"):
+            jobs = getattr(other, place)
+            for job in jobs.values():
+                job.queue = self
+            getattr(self, place).update(jobs)
+        self.keys.update(other.keys)
+        self.completed_total += other.completed_total
+        self.failed_total += other.failed_total
+        self.is_disordered = True
+
     def size(self) -> int:
         """Count every job of the queue, in all places."""
         return (

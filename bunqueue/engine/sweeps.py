@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bunqueue.engine import deadletters, workers
 from bunqueue.engine.events import emit
-from bunqueue.engine.job import Delivery, Job
+from bunqueue.engine.job import Delivery, Job, keep_timeline
 from bunqueue.engine.metrics import count_failure
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
@@ -269,6 +269,7 @@ def release(engine: "Engine", job: Job, now: int) -> None:
     """Hand an active job back uncharged, at its old place in line (T14)."""
     if drops_cron_job(engine, job):
         return
+    keep_timeline(job)
     job.started_at = 0
     requeue(engine, job, "release", now)
     engine.storage.changed(job)
@@ -314,7 +315,8 @@ def _is_traceless(queue: Queue, now: int) -> bool:
 
 
 def sample_rates(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG001  # a row
-    """Bring the moving averages up to date."""
+    """Bring moving averages and the highest number of jobs up to date."""
+    engine.index.sample()
     engine.rates.sample(engine.totals, now)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import (
     GROUP_ID_CHARS_MAX,
     TAG_CHARS_MAX,
@@ -354,11 +355,8 @@ def shared_options(request: Mapping[str, Any]) -> JobOptions:
 
 
 def _hashable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple(sorted((key, _hashable(item)) for key, item in value.items()))
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    return value
+    """Return what stands for ``value`` in a key: packed, since tuples cannot be as deep as it."""
+    return pack(value) if isinstance(value, (dict, list)) else value
 
 
 # Says whether a request sets no job option at all; the set's own method, since every push asks.

@@ -6,7 +6,9 @@ answer that comes later (a long poll, a commit) is collected until the end of th
 that many of them leave together too. Nothing on the way of an ordinary command spawns, logs or
 waits.
 
-A connection stops taking frames while 50 of its commands wait or while the storage is congested.
+A connection stops taking frames while 50 of its commands wait or while the storage is congested,
+and for a turn of the loop after answers of a megabyte: a read may hold thousands of commands that
+list a queue, and neither others nor memory may wait for the last of them.
 What arrives then is kept: up to one read more, so that the end of the connection is still noticed.
 """
 
@@ -19,7 +21,7 @@ import msgpack
 from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Event, Later
 from bunqueue.commands import dispatch
 from bunqueue.commands.event_wire import pack_event
-from bunqueue.protocol.codec import InvalidFrame, decode, pack
+from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
 from bunqueue.protocol.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
@@ -44,10 +46,12 @@ log = logging.getLogger(__name__)
 COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
 KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
 
-SHORT_BYTES_MAX: Final = 1_048_576  # a packed reply below this needs no look at its length
+SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its length
+TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
+TOO_DEEP: Final = f"Command nested too deeply: more than {DEPTH_MAX} levels"
 _INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
 
 # 0.14 us a call; msgpack.packb makes a packer for each, 0.7 us.
@@ -68,6 +72,9 @@ class Line(Protocol):
 
     def wake(self) -> None:
         """Have ``resume`` called by the connection's own greenlet, soon."""
+
+    def wake_next_turn(self) -> None:
+        """The same, but only after the loop has looked at all sockets."""
 
 
 class Connection:
@@ -201,6 +208,7 @@ class Connection:
         totals = engine.totals
         before = (engine.seq, totals.pushed, totals.pulled, totals.completed)
         began_s = self._steady()
+        long_bytes = 0
         self._is_handling = True
         while size - begin >= HEADER_BYTES:
             start = begin + HEADER_BYTES
@@ -215,11 +223,8 @@ class Connection:
             begin = end
             try:
                 request = decode(data[start:end])
-            except InvalidFrame:
-                if self._rate is None or self._rate.admits(self._steady()):
-                    out.append(_INVALID_FRAME)
-                else:
-                    self._put(error_reply(RATE_EXCEEDED), None)
+            except InvalidFrame as error:
+                self._refuse_frame(error)
                 continue
             if request.__class__ is dict and "reqId" in request:
                 req_id = request["reqId"]
@@ -260,7 +265,12 @@ class Connection:
                         req_id,
                     )
             else:
-                self._put(reply, req_id)
+                long_bytes += self._put(reply, req_id)
+                if long_bytes >= TURN_BYTES_MAX and begin < size:
+                    self._pieces = [data[begin:]]
+                    self._stop()
+                    self._line.wake_next_turn()
+                    begin = size
         self._is_handling = False
         if (engine.seq, totals.pushed, totals.pulled, totals.completed) != before:
             self._measure(before, began_s, held)
@@ -329,6 +339,16 @@ class Connection:
         self._put(error_reply(too_large_text(length)), None)
         self._line.finish()
 
+    def _refuse_frame(self, error: InvalidFrame) -> None:
+        request = error.request if isinstance(error, NestedTooDeeply) else None
+        if self._rate is not None and not self._rate.admits(self._steady()):
+            self._refuse_rate(request)
+        elif request is not None:
+            req_id = self._packed(request, request["reqId"]) if "reqId" in request else None
+            self._put(error_reply(TOO_DEEP), req_id)
+        else:
+            self._out.append(_INVALID_FRAME)
+
     def _refuse_rate(self, request: Any) -> None:
         req_id = request.get("reqId") if request.__class__ is dict else None
         self._put(
@@ -342,12 +362,14 @@ class Connection:
 
     # -- out --
 
-    def _put(self, reply: Reply, req_id: bytes | None) -> None:
-        """Add an answer to what leaves with the next flush."""
+    def _put(self, reply: Reply, req_id: bytes | None) -> int:
+        """Add an answer to what leaves with the next flush; return its length."""
         body = encoded(reply, req_id, self.int64)
         out = self._out
-        out.append(pack_length(len(body)))
+        size = len(body)
+        out.append(pack_length(size))
         out.append(body)
+        return size
 
     def _wait_for(self, later: Later, req_id: bytes | None) -> None:
         """Have an answer that is still to come sent when it is there."""

@@ -197,6 +197,7 @@ class MutationLog:
 
     def put(self, table: str, key: str, values: tuple[Any, ...]) -> None:
         """Note a row of a small table."""
+        assert len(values) + 1 == schema.WIDTHS[table], f"{table} rows have other columns"
         self._puts[table, key] = values
         if self._rows_mark == _ANYTHING:
             self._reached()

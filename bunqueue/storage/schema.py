@@ -140,6 +140,7 @@ METRICS_MINUTE: Final = Table(
 )
 TABLES: Final = (JOBS, STATE, META, QUEUES, WEBHOOKS, METRICS_TOTAL, METRICS_MINUTE)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
+WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 
 # Keys of ``meta``.
 META_CLEAN: Final = "clean"  # 1 once everything was written and the process ended in good order
