@@ -12,6 +12,8 @@ from bunqueue.engine.later import Later
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack
 from bunqueue.protocol.fields import (
+    JOB_NAME_CHARS_MAX,
+    JOB_NAME_REFUSAL,
     Anything,
     Flag,
     JobName,
@@ -69,11 +71,11 @@ def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
     name = request.get("name")
     if name is None:
         name = NAME_DEFAULT
-        if data.__class__ is dict and isinstance(data.get("name"), str) and data["name"]:
+        if data.__class__ is dict and isinstance(data.get("name"), str):
             data = dict(data)
             name = data.pop("name")
-            if len(name) > 256:
-                raise InvalidField("Job name must be a non-empty string of at most 256 characters")
+            if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
+                raise InvalidField(JOB_NAME_REFUSAL)
     packed = _NULL if data is None else pack_data(data)
     if len(packed) > PACKED_BYTES_SAFE:
         check_data_size(data, packed)
@@ -199,10 +201,11 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
 @command(
     "PULLB",
     {
-        **_PULL_FIELDS,
+        "queue": QueueName(),
         "count": Number(
             min=1, max=PULL_COUNT_MAX, integer=True, doc="At most so many; 1 if absent."
         ),
+        **_PULL_FIELDS,
     },
     mutates=True,
     waits=True,
@@ -242,7 +245,7 @@ def _result(value: Any) -> bytes | None:
 @command(
     "ACK",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "result": Anything(),
         "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
@@ -306,7 +309,7 @@ def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
 @command(
     "FAIL",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "error": Text(doc="What went wrong."),
         "unrecoverable": Flag(truthy=True, doc="No further attempts."),

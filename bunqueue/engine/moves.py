@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bunqueue.engine import leases
 from bunqueue.engine.deadletters import bury, revive
 from bunqueue.engine.events import emit
-from bunqueue.engine.job import Job, note
+from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
 from bunqueue.engine.undo import put_back, remember
@@ -56,8 +56,14 @@ def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
             raise NotFound("Job not found")
         if job.place == ACTIVE:
             leases.check_token(job, token)
-        note(job, "failed", now)
+        keep_timeline(job)
+        _record_discard(job, now)
         bury(engine, job, "discard", "unknown", None, now)
+
+
+def _record_discard(job: Job, now: int) -> None:
+    """Enter the end of the job in its history, though no attempt is charged (engine.md 4.2)."""
+    job.own_extra().history.append([job.attempts, job.started_at, now, "unknown", None])
 
 
 def promote(engine: "Engine", job_id: str, now: int) -> None:
@@ -71,6 +77,7 @@ def promote(engine: "Engine", job_id: str, now: int) -> None:
 
 def _set_run_at(engine: "Engine", job: Job, run_at: int, now: int) -> None:
     """Give a queued job another time to run, and its place in line by that."""
+    keep_timeline(job)
     job.queue.run_set.leave(job)
     job.run_at = run_at
     job.stamp += 1
@@ -105,6 +112,7 @@ def change_priority(
     with _held(engine, job_id, refusal, now) as job:
         if job.place != QUEUED:
             raise WrongPlace(refusal)
+        keep_timeline(job)
         job.queue.run_set.leave(job)
         job.priority = priority
         if lifo is not None and lifo != job.options.lifo:
@@ -149,7 +157,7 @@ def _send_back(
 ) -> None:
     """Send a running job back to waiting (no delay), or to delayed."""
     leases.check_token(job, token)
-    note(job, "delayed" if delay_ms else "waiting", now)
+    keep_timeline(job)
     job.token = None
     job.run_at = now + (delay_ms or 0)
     job.started_at = 0

@@ -56,20 +56,31 @@ def register_worker(
     name: str,
     queues: Sequence[str],
     concurrency: int,
-    hostname: str,
-    pid: int,
+    hostname: str | None,
+    pid: int | None,
+    started_at: int | None,
     now: int,
 ) -> RegisteredWorker:
-    """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""
+    """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on.
+
+    An update keeps the name, the moment of registration and what is not given.
+
+    Args:
+        started_at: The worker's own moment of starting, epoch ms; None is now.
+    """
     key = worker_id or engine.ids.new(now)
     worker = engine.workers.get(key)
     if worker is None:
         worker = engine.workers[key] = RegisteredWorker(key, now)
-    worker.name = name
+        worker.name = name
+        if started_at is not None:
+            worker.registered_at = started_at
     worker.queues = list(queues)
     worker.concurrency = concurrency
-    worker.hostname = hostname
-    worker.pid = pid
+    if hostname is not None:
+        worker.hostname = hostname
+    if pid is not None:
+        worker.pid = pid
     worker.seen_at = now
     worker.peer = peer
     return worker

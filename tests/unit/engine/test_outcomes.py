@@ -374,7 +374,7 @@ def test_the_history_names_every_charge(world: World) -> None:
     attempts = world.entry()["attempts"]
     assert [1, 2, 3] == [attempt["attempt"] for attempt in attempts]
     assert started == [attempt["startedAt"] for attempt in attempts]
-    assert ["broken", "stalled", "Job timeout exceeded"] == [it["error"] for it in attempts]
+    assert ["broken", "Lock expired", "Job timeout exceeded"] == [it["error"] for it in attempts]
     assert ["explicit_fail", "stalled", "timeout"] == [it["reason"] for it in attempts]
     assert [0, 1_000, 5_000] == [it["duration"] for it in attempts]
 
