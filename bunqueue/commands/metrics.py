@@ -13,6 +13,7 @@ BYTES_PER_MB = 1 << 20
 
 _QUEUE = QueueName()
 _POINT = SafeInteger(positive=False)
+_LENGTH = SafeInteger(positive=False, required=True)
 
 
 @command(
@@ -71,16 +72,16 @@ def prometheus(peer: Peer, _request: Request) -> Reply:
     "TrimEvents",
     {
         "queue": QueueName(),
-        "maxLength": Anything(required=True, doc="How many to keep; a whole number from 0."),
+        "maxLength": Anything(doc="How many to keep; required, a whole number from 0."),
     },
 )
 def trim_events(peer: Peer, request: Request) -> Reply:
     """Shorten the stored list of a queue's events; the reply says by how many."""
-    length = request["maxLength"]
-    problem = _POINT.problem("maxLength", length)
+    length = request.get("maxLength")
+    problem = _LENGTH.problem("maxLength", length)
     if problem is not None:
         raise InvalidField(problem)
-    removed = peer.engine.trim_events(request["queue"], int(length))
+    removed = peer.engine.trim_events(request["queue"], int(request["maxLength"]))
     return {"ok": True, "data": {"removed": removed}}
 
 

@@ -213,7 +213,8 @@ def queue_metrics(
     if queue is not None:
         metrics.fold(queue)
     which = TYPES[kind]
-    meta = {"count": metrics.totals[which], "prevTS": float(metrics.at[which]), "prevCount": 0}
+    at = metrics.at[which]
+    meta = {"count": metrics.totals[which], "prevTS": float(at) if at else 0, "prevCount": 0}
     minutes = [minute for minute, counts in metrics.minutes.items() if counts[which]]
     if not minutes:
         return {"meta": meta, "data": [], "count": 0}
