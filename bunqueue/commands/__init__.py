@@ -3,13 +3,17 @@
 from bunqueue.commands import (
     core,
     crons,
+    dashboard,
     dead_letters,
     greeting,
     group_commands,
     job_changes,
     job_reads,
     lease_commands,
+    metrics,
     queue_control,
+    subscriptions,
+    webhooks,
     worker_register,
 )
 from bunqueue.commands.registry import COMMANDS, Command, dispatch
@@ -19,6 +23,7 @@ __all__ = [
     "Command",
     "core",
     "crons",
+    "dashboard",
     "dead_letters",
     "dispatch",
     "greeting",
@@ -26,6 +31,9 @@ __all__ = [
     "job_changes",
     "job_reads",
     "lease_commands",
+    "metrics",
     "queue_control",
+    "subscriptions",
+    "webhooks",
     "worker_register",
 ]

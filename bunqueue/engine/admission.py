@@ -18,7 +18,7 @@ from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
-from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
 
@@ -161,7 +161,9 @@ def _admit_plain(
     engine.totals.pushed += 1
     storage.added(job)
     if engine.listeners:
-        emit(engine, "pushed", queue.name, job.id, now)
+        emit(engine, "pushed", queue.name, job.id, now, data)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
     return job
@@ -174,7 +176,7 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
         return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
-        return _twin(engine, queue, old, now)
+        return _twin(engine, old)
     problem = _unsupported(own)
     if problem:
         raise Refused(problem)
@@ -184,7 +186,12 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
             if not keys.meet(engine, queue, owner, key, options, now):
-                return _twin(engine, queue, owner, now)
+                told = (engine, "duplicated", queue.name, owner.id, now)
+                if owner.place == ADMITTED:  # first its own admission is told, if it comes to that
+                    engine.storage.sync(None, told, emit)
+                else:
+                    emit(*told)
+                return _twin(engine, owner)
             if owner.place == ACTIVE:
                 robbed = owner
             else:
@@ -244,12 +251,10 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     return job
 
 
-def _twin(engine: "Engine", queue: Queue, owner: Job, now: int) -> str:
+def _twin(engine: "Engine", owner: Job) -> str:
     """Answer for a newcomer with the live job that holds its id or key."""
     if owner.place == ADMITTED:
         engine.storage.sync()
-    if engine.listeners:
-        emit(engine, "duplicated", queue.name, owner.id, now)
     return owner.id
 
 
@@ -271,7 +276,9 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
     if job.options.ttl is not None:
         engine.arm_ttl(job)
     if engine.listeners:
-        emit(engine, "pushed", queue.name, job.id, now)
+        emit(engine, "pushed", queue.name, job.id, now, job.data)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
 
@@ -289,9 +296,11 @@ def _publish(
         return  # obliterated meanwhile
     del job.queue.admitted[job.id]
     move(job, "publish")
-    for gone, _ in ended:
+    for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)
+        if place_in(memory) == QUEUED:
+            emit(engine, "removed", gone.queue.name, gone.id, now, prev="waiting")
     _enter(engine, job, now)
 
 
