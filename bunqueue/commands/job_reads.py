@@ -94,8 +94,8 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         now,
     )
     if request.get("state") == "paused":  # this filter alone shows the view in place of the state
-        return _JOBS + pack_list([pack_view(job, "paused", peer.int64) for job in jobs])
-    return _JOBS + pack_list([pack_view(job, state_of(job, now), peer.int64) for job in jobs])
+        return _JOBS + pack_list(pack_view(job, "paused", peer.int64) for job in jobs)
+    return _JOBS + pack_list(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.states import COMPLETED
+from bunqueue.errors import Refused
 from bunqueue.protocol.codec import UINT32_MAX, narrowed, pack
+from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
@@ -272,13 +274,26 @@ def _attempt(
     }
 
 
-def pack_list(items: list[bytes]) -> bytes:
-    """Return the packed list of packed items."""
-    count = len(items)
+def pack_list(items: Iterable[bytes]) -> bytes:
+    """Return the packed list of packed items.
+
+    Raises:
+        Refused: It is too long for a frame; the items behind that are not asked for.
+    """
+    room_bytes = FRAME_BYTES_MAX
+    kept = []
+    for item in items:
+        room_bytes -= len(item)
+        if room_bytes < 0:
+            raise Refused(
+                f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
+            )
+        kept.append(item)
+    count = len(kept)
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 1 << 16:
         header = b"\xdc" + count.to_bytes(2, "big")
     else:
         header = b"\xdd" + count.to_bytes(4, "big")
-    return header + b"".join(items)
+    return header + b"".join(kept)

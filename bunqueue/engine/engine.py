@@ -111,6 +111,7 @@ class Engine:
         metrics: queue name -> figures; ``recounted``: names whose figures have to be written.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
+        deaf_at: The same while the disk hangs and nobody is listened to, else None.
         on_shrunk: Called when so many jobs have gone that memory may go back to the system.
     """
 
@@ -155,6 +156,7 @@ class Engine:
         self.is_draining = False
         self.started_at = 0
         self.last_now = 0
+        self.deaf_at: int | None = None
         self._completed: deque[Job] = deque()
         self._is_evicting = False
         self.on_shrunk: Callable[[], None] | None = None

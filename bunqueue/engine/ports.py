@@ -36,14 +36,22 @@ class Storage(Protocol):
             must not leave before the commit of what was logged until now (``MUST_COMMIT`` or
             ``SHOULD_COMMIT``). The adapter that ran the command reads it and sets ``NO_WAIT``.
         is_refusing: The backlog is full; plain pushes must be refused.
+<<<<<<< HEAD
         before_cut: Set by the engine: called just before a batch is made of what has been noted;
             may note more.
+=======
+        is_hanging: The disk has not answered for a while: nobody is listened to meanwhile.
+>>>>>>> main
     """
 
     is_persistent: bool
     answer_waits: int
     is_refusing: bool
     before_cut: Callable[[], None] | None
+
+    @property
+    def is_hanging(self) -> bool:
+        """See above."""
 
     def added(self, job: "Job") -> None:
         """Note a job that was never written before."""
