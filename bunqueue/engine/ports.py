@@ -36,12 +36,9 @@ class Storage(Protocol):
             must not leave before the commit of what was logged until now (``MUST_COMMIT`` or
             ``SHOULD_COMMIT``). The adapter that ran the command reads it and sets ``NO_WAIT``.
         is_refusing: The backlog is full; plain pushes must be refused.
-<<<<<<< HEAD
         before_cut: Set by the engine: called just before a batch is made of what has been noted;
             may note more.
-=======
         is_hanging: The disk has not answered for a while: nobody is listened to meanwhile.
->>>>>>> main
     """
 
     is_persistent: bool

@@ -114,24 +114,11 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
     if engine.deaf_at is not None:
         engine.deaf_at += delta_ms
     for queue in engine.queues.values():
-<<<<<<< HEAD
         queue.recount_at = 0  # the minute is another one now
-        for job in queue.active.values():
-            delivery = job.delivery
-            if delivery is not None:
-                delivery.started_at += delta_ms
-                delivery.heartbeat_at += delta_ms
-                delivery.expires_at += delta_ms
         if queue.gate.rate is not None:
             queue.gate.rate.shift(delta_ms)
         if queue.run_set.groups is not None:
             queue.run_set.groups.shift(delta_ms)
-    for worker in engine.workers.values():
-        worker.seen_at += delta_ms
-=======
-        if queue.gate.rate is not None:
-            queue.gate.rate.shift(delta_ms)
->>>>>>> main
     # Moments that are promised in wall time (TTL, a delay with someone waiting) are set anew.
     for job in list(engine.index):
         if job.extra.ttl_timer is not None:
