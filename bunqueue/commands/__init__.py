@@ -2,12 +2,18 @@
 
 from bunqueue.commands import (
     core,
+    crons,
+    dashboard,
     dead_letters,
     greeting,
+    group_commands,
     job_changes,
     job_reads,
     lease_commands,
+    metrics,
     queue_control,
+    subscriptions,
+    webhooks,
     worker_register,
 )
 from bunqueue.commands.registry import COMMANDS, Command, dispatch
@@ -16,12 +22,18 @@ __all__ = [
     "COMMANDS",
     "Command",
     "core",
+    "crons",
+    "dashboard",
     "dead_letters",
     "dispatch",
     "greeting",
+    "group_commands",
     "job_changes",
     "job_reads",
     "lease_commands",
+    "metrics",
     "queue_control",
+    "subscriptions",
+    "webhooks",
     "worker_register",
 ]

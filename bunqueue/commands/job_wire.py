@@ -6,7 +6,7 @@ Putting the pieces together costs an eighth of packing the map (loadtests/micro.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
@@ -274,8 +274,8 @@ def _attempt(
     }
 
 
-def pack_list(items: Iterable[bytes]) -> bytes:
-    """Return the packed list of packed items.
+def pack_listing(items: Iterable[bytes]) -> bytes:
+    """Return the packed list of packed items, of which there may be any number.
 
     Raises:
         Refused: It is too long for a frame; the items behind that are not asked for.
@@ -289,11 +289,16 @@ def pack_list(items: Iterable[bytes]) -> bytes:
                 f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
             )
         kept.append(item)
-    count = len(kept)
+    return pack_list(kept)
+
+
+def pack_list(items: Sequence[bytes]) -> bytes:
+    """Return the packed list of packed items that are known to fit a frame."""
+    count = len(items)
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 1 << 16:
         header = b"\xdc" + count.to_bytes(2, "big")
     else:
         header = b"\xdd" + count.to_bytes(4, "big")
-    return header + b"".join(kept)
+    return header + b"".join(items)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import deadletters, workers
+from bunqueue.engine import deadletters, schedules, workers
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
+from bunqueue.engine.metrics import count_failure
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.ports import NO_WAIT
@@ -113,13 +114,17 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
     if engine.deaf_at is not None:
         engine.deaf_at += delta_ms
     for queue in engine.queues.values():
+        queue.recount_at = 0  # the minute is another one now
         if queue.gate.rate is not None:
             queue.gate.rate.shift(delta_ms)
+        if queue.run_set.groups is not None:
+            queue.run_set.groups.shift(delta_ms)
     # Moments that are promised in wall time (TTL, a delay with someone waiting) are set anew.
     for job in list(engine.index):
         if job.extra.ttl_timer is not None:
             arm_ttl(engine, job)
     now = engine.last_now = engine.last_now + delta_ms
+    schedules.clock_jumped(engine, delta_ms, now)
     for queue in list(engine.queues.values()):
         if queue.waiters:
             with queue.shard.lock:
@@ -172,13 +177,11 @@ def expire_ttl(engine: "Engine", job: Job, now: int, is_taken: bool = False) -> 
             queue.run_set.ready_high += 1
     engine.totals.expired += 1
     if job.attempts > 0:
-        queue.failed_total += 1
-        engine.totals.failed += 1
+        count_failure(engine, queue, now)
         deadletters.bury(engine, job, "expire", "ttl_expired", "Job expired", now)
         return
     forget(engine, job)
-    if engine.listeners:
-        emit(engine, "removed", queue.name, job.id, now, prev="waiting")
+    emit(engine, "removed", queue.name, job.id, now, prev="waiting")
 
 
 # -- silent workers -------------------------------------------------------------------------------
@@ -312,6 +315,8 @@ def cleanup(engine: "Engine", now: int, at_most: int) -> None:
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
+            if queue.run_set.groups is not None:
+                queue.run_set.groups.tidy(now)
             expired = [
                 key
                 for key, entry in queue.keys.items()
@@ -329,6 +334,7 @@ def _is_traceless(queue: Queue, now: int) -> bool:
         and not queue.admitted
         and not queue.waiters
         and not queue.is_stored
+        and not (queue.run_set.groups is not None and queue.run_set.groups.by_id)
         and now - queue.used_at > QUEUE_IDLE_MS
     )
 
