@@ -4,6 +4,7 @@ Importing this package opens nothing, starts nothing and patches nothing; each n
 from its module when it is first used.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
         UnrecoverableError,
         WaitingChildrenError,
     )
+
+# What a program does not ask to see, it does not see.
+logging.getLogger("bunqueue").addHandler(logging.NullHandler())
 
 _ERRORS = (
     "AuthError",

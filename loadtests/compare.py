@@ -33,7 +33,14 @@ from docopt import docopt
 
 from loadtests.bench import Figures, line, measure
 from loadtests.processes import pinned
-from loadtests.servers import HOST, Server, free_port, our_command, reference_command
+from loadtests.servers import (
+    HOST,
+    Server,
+    free_port,
+    our_command,
+    reference_command,
+    stop_servers_on_sigterm,
+)
 from loadtests.workloads import HEADLINE, WORKLOADS, Workload
 
 OURS = "ours"
@@ -133,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     reference = Path(given["--reference"]).resolve() if given["--reference"] else None
     jobs = int(given["--jobs"]) if given["--jobs"] else None
+    stop_servers_on_sigterm()
     results = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="load-")))

@@ -29,7 +29,7 @@ from docopt import docopt
 from loadtests.compare import OURS, REFERENCE, new_server
 from loadtests.driver import WorkMany, call, run
 from loadtests.processes import memory, settled_cpu_ns
-from loadtests.servers import HOST, Server
+from loadtests.servers import HOST, Server, stop_servers_on_sigterm
 from loadtests.workloads import FILL_BATCH, fill
 
 QUEUE = "load-memory"
@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     jobs = -(-int(given["--jobs"]) // FILL_BATCH) * FILL_BATCH
     reference = Path(given["--reference"]).resolve() if given["--reference"] else None
+    stop_servers_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="load-") as directory:
         server = new_server(Path(directory), reference, not given["--memory"], SERVER_CORE)
         with server:

@@ -52,7 +52,7 @@ class LocalPeer:
     int64 = False
 
     def __init__(self) -> None:
-        self.engine = Engine(MemoryStorage(), rng=random.Random(1))
+        self.engine: Any = Engine(MemoryStorage(), rng=random.Random(1))
         self.id = "micro"
         self.held: dict[Job, Any] = {}
         self.parked: set[Later] = set()

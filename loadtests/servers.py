@@ -121,6 +121,11 @@ class Server:
         return self._process.wait(STOP_WAIT_S_MAX)
 
 
+def stop_servers_on_sigterm() -> None:
+    """Let SIGTERM end this process as an exception does, so that no server is left behind."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+
+
 def free_port() -> int:
     """Return a port nobody listens on at the moment."""
     with socket.socket() as probe:

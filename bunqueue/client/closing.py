@@ -65,7 +65,7 @@ class Closing:
 
     def _is_drained(self) -> bool:
         worker = self._worker
-        if self._forcing:
+        if self._forcing or self._worker.loop.is_handing_back:
             return False
         if self._is_forced and not self._unsettled():
             return True

@@ -44,6 +44,7 @@ class PullLoop:
 
     Attributes:
         registered_generation: The link generation that knows this worker, None when none does.
+        is_handing_back: Jobs that came too late are being returned.
         empty_pulls: Pulls in a row that brought nothing.
     """
 
@@ -52,6 +53,7 @@ class PullLoop:
         self._failures = 0
         self._was_busy = False
         self.registered_generation: int | None = None
+        self.is_handing_back = False
         self.empty_pulls = 0
 
     def run(self) -> None:
@@ -151,8 +153,13 @@ class PullLoop:
 
     def _hand_back(self, deliveries: list[Delivery]) -> None:
         """Return jobs that came while the worker began to close. Waits."""
-        for delivery in deliveries:
-            self._worker.send_back(delivery)
+        self.is_handing_back = True
+        try:
+            for delivery in deliveries:
+                self._worker.send_back(delivery)
+        finally:
+            self.is_handing_back = False
+            self._worker.look_again()
 
     def _tell_drained(self) -> None:
         worker = self._worker

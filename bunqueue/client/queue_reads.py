@@ -225,10 +225,10 @@ class QueueReads:
 
     # -- deduplication --------------------------------------------------------------------------
 
-    def get_deduplication_job_id(self, dedup_id: str) -> str | None:
+    def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
         """Return the id of the job that holds a deduplication key, or None. Waits."""
-        data = self._ask("GetDeduplicationJobId", deduplicationId=dedup_id).get("data") or {}
-        found = data.get("jobId")
+        reply = self._ask("GetDeduplicationJobId", deduplicationId=deduplication_id)
+        found = (reply.get("data") or {}).get("jobId")
         return None if found is None else str(found)
 
     def remove_deduplication_key(self, dedup_id: str) -> int:

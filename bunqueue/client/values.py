@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 
 from bunqueue.errors import SerializationError
+from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.protocol.frames import FRAME_BYTES_MAX, pack_length
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
@@ -106,8 +107,8 @@ def encode_body(command: dict[str, Any], *, int64: bool = False, policy: str = "
 
 def _check_keys(value: Any, depth: int) -> None:
     """Refuse map keys that are no strings; msgpack would send them, and the server change them."""
-    if depth > 1024:  # msgpack's own limit
-        raise SerializationError("cyclic container, or nested too deeply")
+    if depth >= DEPTH_MAX:  # the command's own map is a level too
+        raise SerializationError(f"cyclic container, or nested deeper than {DEPTH_MAX} levels")
     if isinstance(value, dict):
         for key, item in value.items():
             if key.__class__ is not str and not isinstance(key, str):
@@ -188,9 +189,7 @@ def _without_undefined(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {
-            key: _without_undefined(item)
-            for key, item in value.items()
-            if item is not _UNDEFINED
+            key: _without_undefined(item) for key, item in value.items() if item is not _UNDEFINED
         }
     if isinstance(value, list):
         return [_without_undefined(item) for item in value]

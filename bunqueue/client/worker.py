@@ -421,6 +421,10 @@ class Worker(EventEmitter, ManualControl):
         if self.is_closing:
             self._closing.look()
 
+    def look_again(self) -> None:
+        """Have a close that is under way look whether it has drained."""
+        self._closing.look()
+
     def send_back(self, delivery: Delivery) -> None:
         """Return a job to its queue, no attempt counted. Waits."""
         command = {"cmd": "MoveToWait", "id": delivery.job.id, "token": delivery.token}

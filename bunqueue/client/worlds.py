@@ -191,12 +191,9 @@ class Latch:
 
 def is_patched() -> bool:
     """Tell whether gevent has replaced both sockets and threads."""
-    monkey = sys.modules.get("gevent.monkey")
-    return (
-        monkey is not None
-        and bool(monkey.is_module_patched("socket"))
-        and bool(monkey.is_module_patched("threading"))
-    )
+    # Another thread may be in the middle of importing gevent, for the lease keeper: not patched.
+    asked = getattr(sys.modules.get("gevent.monkey"), "is_module_patched", None)
+    return asked is not None and bool(asked("socket") and asked("threading"))
 
 
 def standard() -> World:

@@ -7,24 +7,28 @@ from typing import Any, Final
 from bunqueue.commands.job_wire import pack_job, pack_list
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack
 from bunqueue.protocol.fields import (
+    JOB_NAME_CHARS_MAX,
+    JOB_NAME_REFUSAL,
     Anything,
     Flag,
     JobName,
     List,
-    Map,
     Number,
     QueueName,
     Text,
     compile_check,
 )
+from bunqueue.protocol.group_fields import PullerGroup
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
+    YEAR_MS,
     JobOptions,
     check_options,
     sets_no_option,
@@ -34,7 +38,7 @@ from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
 
 PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
 PULL_COUNT_MAX = 1000
-LOCK_TTL_MS_MAX = 86_400_000
+LOCK_TTL_MS_MAX = YEAR_MS  # the reference has no limit; ours is that of every other span
 NAME_DEFAULT = "default"
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
@@ -57,9 +61,9 @@ _PULL_FIELDS: Final = {
     "queue": QueueName(),
     "timeout": Number(max=PULL_WAIT_MS_MAX, doc="How long to wait for a job, ms."),
     "owner": Anything(doc="Name of the worker; makes a lease with a token."),
-    "lockTtl": Number(min=1, max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
+    "lockTtl": Number(max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
     "detach": Flag(truthy=True, doc="Without owner: the job stays active when the link closes."),
-    "group": Map(doc="Group limits and affinity of this puller."),
+    "group": PullerGroup(doc="Defaults for each group's limits, and which jobs are wanted."),
 }
 
 
@@ -69,11 +73,11 @@ def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
     name = request.get("name")
     if name is None:
         name = NAME_DEFAULT
-        if data.__class__ is dict and isinstance(data.get("name"), str) and data["name"]:
+        if data.__class__ is dict and isinstance(data.get("name"), str):
             data = dict(data)
             name = data.pop("name")
-            if len(name) > 256:
-                raise InvalidField("Job name must be a non-empty string of at most 256 characters")
+            if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
+                raise InvalidField(JOB_NAME_REFUSAL)
     packed = _NULL if data is None else pack_data(data)
     if len(packed) > PACKED_BYTES_SAFE:
         check_data_size(data, packed)
@@ -161,15 +165,24 @@ def _ms(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _refuse_groups(request: Request) -> None:
-    if request.get("group"):
-        raise InvalidField("group is not supported yet")
+def _terms(request: Request) -> GroupTerms | None:
+    """Return what the puller says about groups, or None."""
+    given = request.get("group")
+    if not given:
+        return None
+    limit = given.get("limit")
+    concurrency = given.get("concurrency")
+    return GroupTerms(
+        concurrency=None if concurrency is None else int(concurrency),
+        rate=None if limit is None else Rate(int(limit["max"]), int(limit["duration"])),
+        is_affine="affinity" in given,
+        affinity=given.get("affinity") or None,
+    )
 
 
 @command("PULL", _PULL_FIELDS, mutates=True, waits=True)
 def pull(peer: Peer, request: Request) -> Reply | Later:
     """Take the next ready job, waiting for one if asked; with an owner it comes under a lease."""
-    _refuse_groups(request)
     owner = _owner(request)
     jobs = peer.engine.pull(
         peer,
@@ -179,6 +192,7 @@ def pull(peer: Peer, request: Request) -> Reply | Later:
         owner,
         _ms(request.get("lockTtl")),
         bool(request.get("detach")),
+        _terms(request),
         peer.now(),
     )
     if isinstance(jobs, list):
@@ -199,17 +213,17 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
 @command(
     "PULLB",
     {
-        **_PULL_FIELDS,
+        "queue": QueueName(),
         "count": Number(
             min=1, max=PULL_COUNT_MAX, integer=True, doc="At most so many; 1 if absent."
         ),
+        **_PULL_FIELDS,
     },
     mutates=True,
     waits=True,
 )
 def pull_batch(peer: Peer, request: Request) -> Reply | Later:
     """Take up to ``count`` ready jobs; with a timeout, wait for the first, never for all."""
-    _refuse_groups(request)
     owner = _owner(request)
     jobs = peer.engine.pull(
         peer,
@@ -219,6 +233,7 @@ def pull_batch(peer: Peer, request: Request) -> Reply | Later:
         owner,
         _ms(request.get("lockTtl")),
         bool(request.get("detach")),
+        _terms(request),
         peer.now(),
     )
     if isinstance(jobs, list):
@@ -242,7 +257,7 @@ def _result(value: Any) -> bytes | None:
 @command(
     "ACK",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "result": Anything(),
         "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
@@ -306,7 +321,7 @@ def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
 @command(
     "FAIL",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "error": Text(doc="What went wrong."),
         "unrecoverable": Flag(truthy=True, doc="No further attempts."),

@@ -102,7 +102,10 @@ def promote(peer: Peer, request: Request) -> Reply:
 
 @command(
     "PromoteJobs",
-    {"queue": QueueName(), "count": Number(integer=True, doc="At most so many; all if absent.")},
+    {
+        "queue": QueueName(),
+        "count": Number(min=None, integer=True, doc="At most so many; all if absent."),
+    },
     mutates=True,
 )
 def promote_jobs(peer: Peer, request: Request) -> Reply:
@@ -119,7 +122,7 @@ def promote_jobs(peer: Peer, request: Request) -> Reply:
     {
         "queue": QueueName(),
         "id": Text(doc="Only this job."),
-        "count": Number(integer=True, doc="At most so many."),
+        "count": Number(min=None, integer=True, doc="At most so many."),
         "timestamp": Number(doc="Only those completed before this moment, epoch ms."),
     },
     mutates=True,
@@ -139,7 +142,7 @@ def retry_completed(peer: Peer, request: Request) -> Reply:
 
 @command(
     "GetDeduplicationJobId",
-    {"queue": QueueName(), "deduplicationId": Text(required=True, empty=False)},
+    {"queue": QueueName(), "deduplicationId": Text(required=True)},
 )
 def get_deduplication_job_id(peer: Peer, request: Request) -> Reply:
     """Return the id of the live job that holds a dedup key, or null."""
@@ -149,7 +152,7 @@ def get_deduplication_job_id(peer: Peer, request: Request) -> Reply:
 
 @command(
     "RemoveDeduplicationKey",
-    {"queue": QueueName(), "deduplicationId": Text(required=True, empty=False)},
+    {"queue": QueueName(), "deduplicationId": Text(required=True)},
     mutates=True,
 )
 def remove_deduplication_key(peer: Peer, request: Request) -> Reply:

@@ -1,12 +1,13 @@
 """Operations on a whole queue: pause, limits, removing jobs, configuration."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import claiming, deadletters, keys
-from bunqueue.engine.events import emit
-from bunqueue.engine.job import Job
+from bunqueue.engine import claiming, deadletters, group_control, keys, metrics
+from bunqueue.engine.events import announce
+from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
@@ -101,8 +102,7 @@ def pause(engine: "Engine", queue_name: str, now: int) -> None:
         before = _settings(queue)
         queue.gate.is_paused = True
         _changed(engine, queue, before, now)
-        if engine.listeners:
-            emit(engine, "paused", queue.name, "", now)
+        announce(engine, "paused", queue.name, "", now)
 
 
 def resume(engine: "Engine", queue_name: str, now: int) -> None:
@@ -114,8 +114,7 @@ def resume(engine: "Engine", queue_name: str, now: int) -> None:
         before = _settings(queue)
         queue.gate.is_paused = False
         _changed(engine, queue, before, now)
-        if engine.listeners:
-            emit(engine, "resumed", queue.name, "", now)
+        announce(engine, "resumed", queue.name, "", now)
 
 
 def is_paused(engine: "Engine", queue_name: str) -> bool:
@@ -188,9 +187,9 @@ def queue_limits(
         if rate.expires_at is not None:
             ttl = rate.expires_at - now
         else:
-            wanted = 1 if max_jobs is None else rate.limit - max_jobs + 1
-            wait_ms = rate.wait_ms(now, max(1, wanted))
-            ttl = rate.duration_ms if wait_ms == float("inf") else wait_ms
+            used = rate.limit - math.floor(rate.tokens(now))
+            wait_ms = rate.wait_ms(now) if max_jobs is None or used >= max_jobs else 0
+            ttl = rate.duration_ms if wait_ms == math.inf else wait_ms
     return {
         "rateLimit": None if rate is None else {"max": rate.limit, "duration": rate.duration_ms},
         "rateLimitTtl": ttl,
@@ -271,8 +270,8 @@ def _drain_slice(engine: "Engine", queue: Queue, jobs: list[Job], now: int) -> i
     still_here = [job for job in jobs if job.place == QUEUED]
     _remove_all(engine, still_here, now)
     queue.run_set.tidy()
-    if engine.listeners and not len(queue.run_set):
-        emit(engine, "drained", queue.name, "", now)
+    if still_here and not len(queue.run_set):
+        announce(engine, "drained", queue.name, "", now)
     return len(still_here)
 
 
@@ -290,22 +289,27 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
         queue.keys.clear()
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
-        engine.storage.sync(_unobliterate, (engine, queue))
+        group_control.drop_rows(engine, queue)
+        figures = metrics.forget(engine, queue.name)
+        engine.storage.sync(_unobliterate, (engine, queue, figures))
         waiters = list(queue.waiters)
         engine.close_queue(queue)
     for waiter in waiters:
         claiming.move_waiter(engine, waiter, engine.open_queue(queue_name), now)
 
 
-def _unobliterate(engine: "Engine", queue: Queue) -> None:
+def _unobliterate(engine: "Engine", queue: Queue, figures: metrics.QueueMetrics | None) -> None:
     """Bring the queue back if the commit failed; its jobs follow one by one."""
     other = engine.queues.get(queue.name)
     if other is not None and other is not queue:
+        queue.absorb(other, engine.last_now)
         for waiter in list(other.waiters):
             claiming.move_waiter(engine, waiter, queue, engine.last_now)
     engine.queues[queue.name] = queue
     queue.shard.queues[queue.name] = queue
+    metrics.bring_back(engine, queue.name, figures)
     store(engine, queue)
+    group_control.store_rows(engine, queue)
 
 
 def clean(
@@ -430,6 +434,7 @@ def retry_completed(
 def _run_again(engine: "Engine", job: Job, now: int) -> None:
     del job.queue.completed[job.id]
     move(job, "rerun")
+    note(job, "waiting", now)
     job.attempts = 0
     job.started_at = 0
     job.finished_at = 0
@@ -437,7 +442,7 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     job.run_at = now
     extra = job.own_extra()
     extra.progress = 0
-    extra.timeline = None
+    extra.progress_message = None
     job.stamp += 1
     job.queue.run_set.enter(job, now)
     engine.storage.changed(job)

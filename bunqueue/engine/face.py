@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from bunqueue.engine.admission import Entry
 from bunqueue.engine.cron import Cron, Definition
+from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import Peer
+from bunqueue.engine.webhooks import Webhook
 from bunqueue.engine.workers import RegisteredWorker
 from bunqueue.protocol.options import JobOptions
 
@@ -52,6 +54,7 @@ class EngineFace(Protocol):
         owner: str | None,
         ttl_ms: int | None,
         is_detached: bool,
+        terms: GroupTerms | None,
         now: int,
     ) -> list[Job] | Later:
         """Take up to ``count`` ready jobs, waiting for the first if asked."""
@@ -360,8 +363,9 @@ class EngineFace(Protocol):
         name: str,
         queues: Sequence[str],
         concurrency: int,
-        hostname: str,
-        pid: int,
+        hostname: str | None,
+        pid: int | None,
+        started_at: int | None,
         now: int,
     ) -> RegisteredWorker:
         """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""
@@ -392,4 +396,124 @@ class EngineFace(Protocol):
 
     def is_fresh(self, worker: RegisteredWorker, now: int) -> bool:
         """Say whether the worker was heard of lately."""
+        ...
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def set_group_rate_limit(
+        self, queue_name: str, group_id: str, most: int, duration_ms: int, now: int
+    ) -> None:
+        """Store a rate that replaces the default of pullers that bring one."""
+        ...
+
+    def group_rate_limit(self, queue_name: str, group_id: str) -> Rate | None:
+        """Return the stored rate, or None."""
+        ...
+
+    def remove_group_rate_limit(self, queue_name: str, group_id: str, now: int) -> int:
+        """Drop the stored rate; return 1 if there was one, else 0."""
+        ...
+
+    def set_group_concurrency(
+        self, queue_name: str, group_id: str, concurrency: int, now: int
+    ) -> None:
+        """Store a concurrency that replaces the default of pullers that bring one."""
+        ...
+
+    def group_concurrency(self, queue_name: str, group_id: str) -> int | None:
+        """Return the stored concurrency, or None."""
+        ...
+
+    def remove_group_concurrency(self, queue_name: str, group_id: str, now: int) -> int:
+        """Drop the stored concurrency; return 1 if there was one, else 0."""
+        ...
+
+    def rest_group(self, queue_name: str, group_id: str, duration_ms: int, now: int) -> None:
+        """Let nothing of the group go for a while; in memory only."""
+        ...
+
+    def group_rest_ms(self, queue_name: str, group_id: str, now: int) -> int:
+        """Return how long until the group may go again, in ms; -2 if nothing holds it."""
+        ...
+
+    def pause_group(self, queue_name: str, group_id: str, now: int) -> bool:
+        """Let nothing of the group go any more; False if it was paused already."""
+        ...
+
+    def resume_group(self, queue_name: str, group_id: str, now: int) -> bool:
+        """Let the group go again; False if it was not paused."""
+        ...
+
+    def is_group_paused(self, queue_name: str, group_id: str) -> bool:
+        """Say whether the group is paused."""
+        ...
+
+    def group_count(self, queue_name: str, group_id: str) -> int:
+        """Return how many jobs of the group are queued, due or not."""
+        ...
+
+    def group_active_count(self, queue_name: str, group_id: str) -> int:
+        """Return how many jobs of the group are running."""
+        ...
+
+    def groups_count(self, queue_name: str, most: int | None) -> int:
+        """Return how many jobs of all groups are queued; counting ends at ``most``."""
+
+    # -- events and webhooks ---------------------------------------------------------------------
+
+    def subscribe(self, peer: Peer, queue_name: str) -> None:
+        """Tell the peer of every event of the queue from now on, in place of another queue's."""
+        ...
+
+    def unsubscribe(self, peer: Peer) -> None:
+        """Tell the peer of no more events."""
+        ...
+
+    def add_webhook(
+        self,
+        url: str,
+        events: list[str],
+        queue_name: str | None,
+        secret: str | None,
+        now: int,
+    ) -> Webhook:
+        """Tell ``url`` of these events from now on."""
+        ...
+
+    def remove_webhook(self, webhook_id: str) -> None:
+        """Forget a webhook; what waits for its delivery is dropped."""
+        ...
+
+    def list_webhooks(self) -> list[Webhook]:
+        """Return the definitions in order of addition."""
+        ...
+
+    def set_webhook_enabled(self, webhook_id: str, is_enabled: bool) -> None:
+        """Switch a webhook on or off."""
+        ...
+
+    def webhook_stats(self) -> dict[str, int]:
+        """Return ``{total, enabled}``."""
+        ...
+
+    # -- figures ---------------------------------------------------------------------------------
+
+    def queue_metrics(self, queue_name: str, kind: str, start: int, end: int) -> dict[str, Any]:
+        """Return ``{meta, data, count}``: jobs of a queue that ended so, by the minute."""
+        ...
+
+    def trim_events(self, queue_name: str, length_max: int) -> int:
+        """Shorten the queue's journal of events; return by how many."""
+        ...
+
+    def overview(self, now: int) -> dict[str, Any]:
+        """Return figures over all queues, for dashboards."""
+        ...
+
+    def queue_figures(self, now: int) -> list[dict[str, Any]]:
+        """Return ``{name, waiting, prioritized, delayed, active, dlq, paused}`` of every queue."""
+        ...
+
+    def queue_totals(self, queue_name: str) -> tuple[int, int]:
+        """Return how many jobs of the queue have completed and failed, ever."""
         ...

@@ -12,15 +12,21 @@ if TYPE_CHECKING:
 
 PIECES = 256
 PIECE_BYTES_SMALL = 16_384  # pieces below this are left alone
+GONE_MIN = 20_000  # jobs, some 10 MiB: fewer are not worth a look at all of memory
 ENTRY_BYTES_LOOSE = 400  # a dict takes 30 to 110 bytes an entry; above this most of it is empty
 
 
 class JobIndex:
-    """id -> job."""
+    """id -> job.
 
-    __slots__ = ("_pieces",)
+    Attributes:
+        peak: Most jobs at a time since memory was last given back, as far as ``sample`` saw it.
+    """
+
+    __slots__ = ("peak", "_pieces")
 
     def __init__(self) -> None:
+        self.peak = 0
         self._pieces: list[dict[str, Job]] = [{} for _ in range(PIECES)]
 
     def __len__(self) -> int:
@@ -45,16 +51,22 @@ class JobIndex:
         if piece.get(job.id) is job:
             del piece[job.id]
 
+    def sample(self) -> None:
+        """Look how many jobs there are."""
+        self.peak = max(self.peak, len(self))
+
     def shrink(self) -> bool:
         """Give the room of jobs that are gone back: a dict never does by itself.
 
         Returns:
-            True if so much was given back that the process may return memory to the system.
+            True if so many have gone that the process may return memory to the system.
         """
-        shrunk = 0
         for number, piece in enumerate(self._pieces):
             size_bytes = piece.__sizeof__()
             if size_bytes > PIECE_BYTES_SMALL and size_bytes > len(piece) * ENTRY_BYTES_LOOSE:
                 self._pieces[number] = dict(piece)
-                shrunk += 1
-        return shrunk * 2 > PIECES
+        count = len(self)
+        if self.peak - count < GONE_MIN or count * 2 > self.peak:
+            return False
+        self.peak = count
+        return True

@@ -78,8 +78,8 @@ def heartbeat(
         delivery = job.delivery
         if job.place != ACTIVE or delivery is None:
             return False
-        if token and delivery.owner is not None:
-            if token != job.token or delivery.expires_at <= now:
+        if token:
+            if delivery.owner is None or token != job.token or delivery.expires_at <= now:
                 return False
             _renew(delivery, duration_ms, now)
         delivery.heartbeat_at = now

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bunqueue.engine import leases
 from bunqueue.engine.deadletters import bury, revive
 from bunqueue.engine.events import emit
-from bunqueue.engine.job import Job, note
+from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
 from bunqueue.engine.successors import heir
@@ -47,8 +47,7 @@ def cancel(engine: "Engine", job_id: str, now: int) -> None:
         if job.place not in (QUEUED, PARKED):
             raise WrongPlace(refusal)
         forget(engine, job)
-        if engine.listeners:
-            emit(engine, "removed", job.queue.name, job.id, now, prev="waiting")
+        emit(engine, "removed", job.queue.name, job.id, now, prev="waiting")
 
 
 def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
@@ -58,9 +57,14 @@ def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
             raise NotFound("Job not found")
         if job.place == ACTIVE:
             leases.check_token(job, token)
-        note(job, "failed", now)
-        job.queue.failed_total += 1
+        keep_timeline(job)
+        _record_discard(job, now)
         bury(engine, job, "discard", "unknown", None, now)
+
+
+def _record_discard(job: Job, now: int) -> None:
+    """Enter the end of the job in its history, though no attempt is charged (engine.md 4.2)."""
+    job.own_extra().history.append([job.attempts, job.started_at, now, "unknown", None])
 
 
 def promote(engine: "Engine", job_id: str, now: int) -> None:
@@ -74,6 +78,7 @@ def promote(engine: "Engine", job_id: str, now: int) -> None:
 
 def _set_run_at(engine: "Engine", job: Job, run_at: int, now: int) -> None:
     """Give a queued job another time to run, and its place in line by that."""
+    keep_timeline(job)
     job.queue.run_set.leave(job)
     job.run_at = run_at
     job.stamp += 1
@@ -108,6 +113,7 @@ def change_priority(
     with _held(engine, job_id, refusal, now) as job:
         if job.place != QUEUED:
             raise WrongPlace(refusal)
+        keep_timeline(job)
         job.queue.run_set.leave(job)
         job.priority = priority
         if lifo is not None and lifo != job.options.lifo:
@@ -115,6 +121,7 @@ def change_priority(
         job.stamp += 1
         job.queue.run_set.enter(job, now)
         engine.storage.rewritten(job)
+        engine.storage.changed(job)  # the timeline
 
 
 def change_delay(engine: "Engine", job_id: str, delay_ms: int, token: str | None, now: int) -> None:
@@ -147,20 +154,21 @@ def not_active(job: Job, now: int) -> WrongPlace:
     return WrongPlace(f"Job is not active (current state: {state_of(job, now)})")
 
 
-def _send_back(engine: "Engine", job: Job, token: str | None, delay_ms: int, now: int) -> None:
+def _send_back(
+    engine: "Engine", job: Job, token: str | None, delay_ms: int | None, now: int
+) -> None:
+    """Send a running job back to waiting (no delay), or to delayed."""
     leases.check_token(job, token)
+    keep_timeline(job)
     job.token = None
-    job.run_at = now + delay_ms
+    job.run_at = now + (delay_ms or 0)
     job.started_at = 0
     requeue(engine, job, "release", now)
-    is_delayed = delay_ms > 0
-    note(job, "delayed" if is_delayed else "waiting", now)
     engine.storage.changed(job)
-    if engine.listeners:
-        if is_delayed:
-            emit(engine, "delayed", job.queue.name, job.id, now, delay=delay_ms)
-        else:
-            emit(engine, "waiting", job.queue.name, job.id, now, prev="active")
+    if delay_ms is None:
+        emit(engine, "waiting", job.queue.name, job.id, now, prev="active")
+    else:
+        emit(engine, "delayed", job.queue.name, job.id, now, delay=delay_ms)
 
 
 def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
@@ -168,7 +176,7 @@ def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> 
     missing = "Cannot move job from state 'unknown' to waiting"
     with _held(engine, job_id, missing, now) as job:
         if job.place == ACTIVE:
-            _send_back(engine, job, token, 0, now)
+            _send_back(engine, job, token, None, now)
         elif job.place == QUEUED:
             if state_of(job, now) == "delayed":
                 _set_run_at(engine, job, now, now)
@@ -201,8 +209,5 @@ def set_progress(
             job.delivery.heartbeat_at = now
             job.delivery.is_suspect = False
         engine.storage.changed(job)
-        if engine.listeners:
-            data = {"progress": extra.progress, "message": extra.progress_message}
-            emit(
-                engine, "progress", job.queue.name, job.id, now, progress=extra.progress, data=data
-            )
+        data = {"progress": extra.progress, "message": extra.progress_message}
+        emit(engine, "progress", job.queue.name, job.id, now, progress=extra.progress, data=data)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from bunqueue.engine import keys, leases
 from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.deadletters import bury
-from bunqueue.engine.events import emit
-from bunqueue.engine.job import Delivery, Job, note
+from bunqueue.engine.events import announce, emit
+from bunqueue.engine.job import Delivery, Job, keep_timeline, note
+from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import (
     end_delivery,
     forget,
+    free_group_slot,
     put_in,
     requeue,
     stop_ttl,
@@ -23,7 +25,7 @@ from bunqueue.engine.places import (
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
 from bunqueue.engine.successors import succeed
-from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
 if TYPE_CHECKING:
@@ -87,13 +89,18 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     token = job.token
     if place == ACTIVE:
         del queue.active[job.id]
+        if job.extra.group_id is not None:
+            free_group_slot(job)
         end_delivery(engine, job)
     else:  # a late outcome of a delivery that was taken back: it saves a second run
         queue.run_set.leave(job)
     job.finished_at = now
     job.result = result
     job.token = None
+    if now >= queue.recount_at:
+        recount(engine, queue, now)
     queue.completed_total += 1
+    queue.completed_at = now
     engine.totals.completed += 1
     extra = job.extra
     if extra.unique_key is not None:
@@ -116,7 +123,9 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     if engine.waits and job.id in engine.waits:
         engine.end_waits(job)
     if engine.listeners:
-        emit(engine, "completed", queue.name, job.id, now, result=result)
+        announce(engine, "completed", queue.name, job.id, now, result)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
 
@@ -130,7 +139,7 @@ def _uncomplete(
     now: int,
 ) -> None:
     """Undo a completion whose commit failed: the job runs on, with its lease."""
-    if job.place not in (COMPLETED, GONE):
+    if job.place not in (COMPLETED, GONE) or has_successor(engine, job):
         return
     if job.place == COMPLETED:
         take_out(engine, job)
@@ -141,6 +150,7 @@ def _uncomplete(
     job.finished_at = 0
     job.queue.completed_total -= 1
     engine.totals.completed -= 1
+    recount(engine, job.queue, now)
     timeline = job.extra.timeline
     if timeline and timeline[-1][0] == "completed":
         timeline.pop()
@@ -246,8 +256,10 @@ def fail(
 
 def _unfail(engine: "Engine", job: Job, memory: Memory, gave_up: int, now: int) -> None:
     """Undo a failure whose commit failed: the job runs on, with its lease."""
-    job.queue.failed_total -= gave_up
-    engine.totals.failed -= gave_up
+    if gave_up:
+        job.queue.failed_total -= gave_up
+        engine.totals.failed -= gave_up
+        recount(engine, job.queue, now)
     put_back(engine, job, memory, now)
 
 
@@ -278,7 +290,8 @@ def charge(
         error: Text of the failure.
         is_final: No further attempts, whatever is left.
         is_stall: Count a stall too; the stall bound applies.
-        with_backoff: Wait before the next attempt; else the job keeps its place.
+        with_backoff: Wait before the next attempt; else the job keeps its place, and only its
+            counts tell of the attempt (T9).
         remove: If it is the last attempt: forget the job.
         at_max: Reason to use instead when the attempts are used up.
         texts: For stalls: (text at the last attempt, text at the stall bound).
@@ -298,15 +311,24 @@ def charge(
         reason = at_max
     attempt_reason = reason if is_over or reason != "max_attempts_exceeded" else "explicit_fail"
     _record(extra.history, [job.attempts, job.started_at, now, attempt_reason, error])
-    if error is not None:
-        extra.last_error = error
-    note(job, "failed", now, error, job.attempts)
-    if is_stall and engine.listeners:
+    if is_over or with_backoff:
+        if error is not None:
+            extra.last_error = error
+        note(job, "failed", now, error, job.attempts)
+    else:
+        keep_timeline(job)
+    if is_stall and with_backoff:
         action = "failed" if is_over else "retry"
         data = {"stallCount": job.stall_count, "action": action}
         emit(engine, "stalled", queue.name, job.id, now, data=data)
+    elif is_stall:  # a lease that ran out tells no more
+        emit(engine, "stalled", queue.name, job.id, now)
     if is_over:
-        _give_up(engine, job, reason, error, remove or job.options.remove_on_fail, now)
+        if is_stall:  # T11: what nobody reported stays to be looked at, removeOnFail or not
+            job.started_at = 0
+        else:
+            remove = remove or job.options.remove_on_fail
+        _give_up(engine, job, reason, error, remove, now)
     else:
         _try_again(engine, job, error, is_stall, with_backoff, now)
     if queue.waiters:
@@ -326,19 +348,26 @@ def _try_again(
         job.run_at = now + retry_delay_ms(job.attempts, job.options, engine.rng)
     requeue(engine, job, "retry", now)
     job.started_at = 0
+    if with_backoff:
+        note(job, "waiting", now, None, job.attempts + 1)
     engine.storage.changed(job)
-    if engine.listeners and not is_stall:
-        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=False)
+    if not is_stall:
+        _tell_failure(engine, job, error, False, now)
         emit(engine, "retried", job.queue.name, job.id, now, prev="failed")
+
+
+def _tell_failure(
+    engine: "Engine", job: Job, error: str | None, is_terminal: bool, now: int
+) -> None:
+    extra = {} if error is None else {"error": error}
+    emit(engine, "failed", job.queue.name, job.id, now, job.data, **extra, terminal=is_terminal)
 
 
 def _give_up(
     engine: "Engine", job: Job, reason: str, error: str | None, remove: bool, now: int
 ) -> None:
-    job.queue.failed_total += 1
-    engine.totals.failed += 1
-    if engine.listeners:
-        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=True)
+    count_failure(engine, job.queue, now)
+    _tell_failure(engine, job, error, True, now)
     if remove:
         forget(engine, job)
         return

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.lanes import RunSet
 from bunqueue.engine.limits import Gate
 from bunqueue.engine.locks import Lock
@@ -35,7 +36,10 @@ class Queue:
         waiters: Long polls in order of arrival (a dict for its order).
         keys: dedup key -> owner.
         stall, dlq: Configuration.
-        completed_total, failed_total: Since the queue exists.
+        completed_total, failed_total: Jobs that have ended so, ever.
+        completed_at, failed_at: Epoch ms of the newest of them, 0 for none.
+        recount_at: From when on the next of them is counted with ``metrics.recount`` first.
+        events_total: Length of the journal, not cut yet; see ``metrics.trim_events``.
         wake_timer: The pending look at the queue for its waiters, or None.
         used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
         is_disordered: ``completed`` or ``failed`` may be out of order; see ``straighten``.
@@ -57,6 +61,10 @@ class Queue:
         "dlq",
         "completed_total",
         "failed_total",
+        "completed_at",
+        "failed_at",
+        "recount_at",
+        "events_total",
         "wake_timer",
         "used_at",
         "is_stored",
@@ -79,6 +87,10 @@ class Queue:
         self.dlq = DlqConfig()
         self.completed_total = 0
         self.failed_total = 0
+        self.completed_at = 0
+        self.failed_at = 0
+        self.recount_at = 0
+        self.events_total = 0
         self.wake_timer: Timer | None = None
         self.used_at = 0
         self.is_stored = False
@@ -91,6 +103,22 @@ class Queue:
         self.is_disordered = False
         self.completed = _by_end(self.completed)
         self.failed = _by_end(self.failed)
+
+    def absorb(self, other: "Queue", now: int) -> None:
+        """Take over the jobs and keys of another queue object of this name."""
+        for job in list(other.run_set.jobs()):
+            job.queue = self
+            job.stamp += 1
+            self.run_set.enter(job, now)
+        for place in ("admitted", "parked", "active", "completed", "failed"):
+            jobs = getattr(other, place)
+            for job in jobs.values():
+                job.queue = self
+            getattr(self, place).update(jobs)
+        self.keys.update(other.keys)
+        self.completed_total += other.completed_total
+        self.failed_total += other.failed_total
+        self.is_disordered = True
 
     def size(self) -> int:
         """Count every job of the queue, in all places."""
@@ -125,7 +153,17 @@ class KeyOwner:
 class Waiter:
     """A long poll: a pull that waits for a job."""
 
-    __slots__ = ("later", "peer", "queue", "count", "owner", "ttl_ms", "is_detached", "timer")
+    __slots__ = (
+        "later",
+        "peer",
+        "queue",
+        "count",
+        "owner",
+        "ttl_ms",
+        "is_detached",
+        "terms",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -136,6 +174,7 @@ class Waiter:
         owner: str | None,
         ttl_ms: int,
         is_detached: bool,
+        terms: GroupTerms | None,
     ) -> None:
         self.later = later
         self.peer = peer
@@ -144,4 +183,5 @@ class Waiter:
         self.owner = owner
         self.ttl_ms = ttl_ms
         self.is_detached = is_detached
+        self.terms = terms
         self.timer: list[Any] | None = None

@@ -9,7 +9,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import control, deadletters, keys, schedules
+from bunqueue.engine import (
+    control,
+    deadletters,
+    group_control,
+    keys,
+    metrics,
+    schedules,
+    webhooks,
+)
 from bunqueue.engine.job import Job
 from bunqueue.engine.outcomes import charge
 from bunqueue.engine.places import put_in
@@ -45,8 +53,12 @@ def recover(engine: "Engine", now: int) -> Recovered:
     found = Recovered()
     engine.seq = saved.seq
     engine.last_now = engine.started_at = now
+    metrics.restore(engine, saved.tables)
+    webhooks.restore(engine, saved.tables)
     for name, values in saved.tables.get("queues", {}).items():
         control.restore(engine.open_queue(name), values, now)
+    for values in saved.tables.get(group_control.TABLE, {}).values():
+        group_control.restore_group(engine, values)
     schedules.restore(engine, saved.tables.get(schedules.TABLE, {}), now)
     interrupted: list[Job] = []
     completed: list[Job] = []

@@ -3,11 +3,14 @@
 Outcomes and control changes act in memory first and answer after their commit. If that fails, the
 peer reads an error and the job must be as it was, lease included (engine.md 1.4 B): ``remember``
 takes a picture of it beforehand, ``put_back`` restores it. The storage calls back newest first.
+What was promised meanwhile stands: a plain push whose answer has left keeps the id or the key that
+the undone operation had freed.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
+from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
 from bunqueue.engine.states import GONE, QUEUED
@@ -29,7 +32,7 @@ _FIELDS = (
     "token",
     "result",
 )
-Memory = tuple[tuple[Any, ...], Extra, bool]
+Memory = tuple[tuple[Any, ...], Extra, bool, int]
 LightMemory = tuple[Job, str, Delivery | None, bool]
 
 
@@ -39,7 +42,7 @@ def remember(job: Job) -> Memory:
     owns_key = (
         key is not None and (entry := job.queue.keys.get(key)) is not None and (entry.job is job)
     )
-    return tuple(getattr(job, name) for name in _FIELDS), _copy(job.extra), owns_key
+    return tuple(getattr(job, name) for name in _FIELDS), _copy(job.extra), owns_key, mark()
 
 
 def _copy(extra: Extra) -> Extra:
@@ -52,6 +55,12 @@ def _copy(extra: Extra) -> Extra:
     return copy
 
 
+def place_in(memory: Memory) -> str:
+    """Return where the job was when the picture was taken."""
+    place: str = memory[0][_FIELDS.index("place")]
+    return place
+
+
 def light_memory(job: Job) -> LightMemory:
     """Take the small picture that removing the job needs: nothing else of it changes."""
     key = job.extra.unique_key
@@ -61,28 +70,38 @@ def light_memory(job: Job) -> LightMemory:
 def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> None:
     """Bring removed jobs back to the places where they were."""
     for job, place, delivery, has_key in memories:
-        if job.place != GONE:
+        if job.place != GONE or has_successor(engine, job):
             continue
         job.place = place
         job.delivery = delivery
         put_in(engine, job, now)
-        if has_key:
-            keys.reclaim(job, now)
+        if has_key and not keys.reclaim(job, now):
+            keys.lose(job)
         if job.options.ttl is not None and place == QUEUED:
             engine.arm_ttl(job)
         engine.storage.added(job)
 
 
+def has_successor(engine: "Engine", job: Job) -> bool:
+    """Say whether a newer generation has the job's id; then the old one stays gone."""
+    holder = engine.index.get(job.id)
+    return holder is not None and holder is not job
+
+
 def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     """Restore the job to the picture, in memory and for the next batch."""
-    values, extra, owns_key = memory
+    values, extra, owns_key, since = memory
+    if has_successor(engine, job):
+        return
+    if engine.untold:
+        retract(engine, job.queue.name, job.id, since)
     take_out(engine, job)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(job, name, value)
     job.extra = extra
     put_in(engine, job, now)
-    if owns_key:
-        keys.reclaim(job, now)
+    if owns_key and not keys.reclaim(job, now):
+        keys.lose(job)
     if job.options.ttl is not None:
         engine.arm_ttl(job)
     engine.storage.added(job)

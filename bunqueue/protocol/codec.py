@@ -9,6 +9,9 @@ integers into big integers that break arithmetic; a peer that announced ``int64`
 
 The common frame pays for none of this: it goes through one strict ``unpackb``, and only what that
 refuses, or what holds the two bytes of an "undefined" or a piece of bytes, is looked at again.
+
+Nesting is limited in one place, where a frame comes in: a reply wraps its jobs in further levels,
+and what msgpack could just take in, no client could read any more, nor could ``narrow`` walk it.
 """
 
 from typing import Any, Final
@@ -17,11 +20,15 @@ import msgpack
 
 INT32_MIN: Final = -(2**31)
 UINT32_MAX: Final = 2**32 - 1
-DEPTH_MAX: Final = 512  # nested containers of user data; msgpack itself ends at 1,024
+DEPTH_MAX: Final = 512  # containers inside each other in a frame, its own map included
+_MSGPACK_DEPTH_MAX: Final = 1_024  # where msgpack itself ends, at any level it is called with
 
 _UNDEFINED_EXT: Final = b"\xd4\x00"
 _BIN8: Final = b"\xc4"  # a map key may be bytes
 _INT64_MARKS: Final = (b"\xcf", b"\xd3")
+_CONTAINER_MARKS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+_LEVELS: Final = _MSGPACK_DEPTH_MAX - DEPTH_MAX
+_OPEN_LEVELS: Final = b"\x91" * _LEVELS
 
 
 class Undefined:
@@ -43,6 +50,22 @@ class InvalidFrame(ValueError):
     """The bytes are not exactly one acceptable msgpack value."""
 
 
+class NestedTooDeeply(InvalidFrame):
+    """The value would be fine but for its depth.
+
+    Attributes:
+        request: What names the command to its sender: ``cmd`` and ``reqId``, as far as there.
+    """
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"nested too deeply: more than {DEPTH_MAX} levels")
+        self.request: dict[str, Any] = {}
+        if isinstance(value, dict):
+            for key in ("cmd", "reqId"):
+                if isinstance(value.get(key), (str, int, float)):
+                    self.request[key] = value[key]
+
+
 def _extension(code: int, data: bytes) -> object:
     if code == 0 and len(data) == 1:
         return UNDEFINED
@@ -59,15 +82,36 @@ def decode(body: bytes) -> Any:
     """Decode one frame's body.
 
     Raises:
+        NestedTooDeeply: It has more levels than ``DEPTH_MAX``.
         InvalidFrame: Not exactly one acceptable msgpack value.
     """
     try:
         value = msgpack.unpackb(body, ext_hook=_extension)
     except (ValueError, TypeError, RecursionError):
-        return _decode_leniently(body)
-    if _UNDEFINED_EXT in body or _BIN8 in body:
-        return _cleaned(value)
-    return value
+        value = _decode_leniently(body)
+        is_odd = True
+    else:
+        is_odd = _UNDEFINED_EXT in body or _BIN8 in body
+    # A frame has no more levels than bytes, nor than bytes that may begin a container.
+    if len(body) > DEPTH_MAX and _may_be_deep(body) and _is_deep(body):
+        raise NestedTooDeeply(value)
+    return _cleaned(value) if is_odd else value
+
+
+def _may_be_deep(body: bytes) -> bool:
+    return len(body) - len(body.translate(None, _CONTAINER_MARKS)) > DEPTH_MAX
+
+
+def _is_deep(body: bytes) -> bool:
+    """Tell by msgpack's own limit, with so many levels opened before; it has been decoded."""
+    unpacker = msgpack.Unpacker(max_buffer_size=_LEVELS + len(body))
+    unpacker.feed(_OPEN_LEVELS)
+    unpacker.feed(body)
+    try:
+        unpacker.skip()
+    except msgpack.StackError:
+        return True
+    return False
 
 
 def _decode_leniently(body: bytes) -> Any:
@@ -78,26 +122,24 @@ def _decode_leniently(body: bytes) -> Any:
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidFrame(str(error)) from error
-    return _cleaned(value)
+    return value
 
 
-def _cleaned(value: Any, depth: int = 0) -> Any:
+def _cleaned(value: Any) -> Any:
     """Return the value without undefined members, all map keys strings.
 
     Plain loops: with comprehensions a level would cost two frames of Python's recursion limit.
     """
-    if depth > DEPTH_MAX:
-        raise InvalidFrame("nested too deeply")
     if isinstance(value, dict):
         clean = {}
         for key, item in value.items():
             if item is not UNDEFINED:
-                clean[_text_key(key)] = _cleaned(item, depth + 1)
+                clean[_text_key(key)] = _cleaned(item)
         return clean
     if isinstance(value, list):
         items = []
         for item in value:
-            items.append(_cleaned(item, depth + 1))
+            items.append(_cleaned(item))
         return items
     return value
 

@@ -18,6 +18,8 @@ JOB_NAME_CHARS_MAX = 256
 GROUP_ID_CHARS_MAX = 256
 TAG_CHARS_MAX = 256
 
+JOB_NAME_REFUSAL = f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
+
 Check = Callable[[Mapping[str, Any]], str | None]
 
 
@@ -32,6 +34,11 @@ class Field:
 
     required: bool = False
     doc: str = ""
+
+    @property
+    def refuses_null(self) -> bool:
+        """Null is not "absent" here but a wrong value."""
+        return False
 
     def problem(self, name: str, value: Any) -> str | None:
         """Return what is wrong with ``value`` under ``name``, or None. Null: only when required."""
@@ -192,10 +199,14 @@ class QueueName(Field):
 class JobName(Field):
     """The name of a job; absent is "default", null is refused."""
 
+    @property
+    def refuses_null(self) -> bool:
+        return True
+
     def problem(self, name: str, value: Any) -> str | None:  # noqa: ARG002  # a fixed text
         if isinstance(value, str) and 0 < len(value) <= JOB_NAME_CHARS_MAX:
             return None
-        return f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
+        return JOB_NAME_REFUSAL
 
     def fast(self) -> str:
         return f"x.__class__ is str and 0 < len(x) <= {JOB_NAME_CHARS_MAX}"
@@ -344,7 +355,13 @@ def compile_check(fields: Mapping[str, Field]) -> Check:
         lines.append(f"    x = get({name!r})")
         if is_queue:
             lines.append("    if x.__class__ is not str or x not in known:")
-        elif isinstance(field, JobName):
+        elif field.refuses_null and field.required:
+            lines += [
+                f"    if {name!r} not in request:",
+                f"        return {name + ' is required'!r}",
+                f"    if not ({fast}):",
+            ]
+        elif field.refuses_null:
             lines.append(f"    if not ({fast}) and (x is not None or {name!r} in request):")
         elif field.required:
             lines.append(f"    if not ({fast}):" if fast else "    if True:")

@@ -7,7 +7,6 @@ large queue has gone, nobody needs it.
 import ctypes
 import gc
 import logging
-import sys
 from typing import Final
 
 log = logging.getLogger(__name__)
@@ -17,9 +16,6 @@ _LIBC: Final = "libc.so.6"
 
 def give_back() -> None:
     """Collect what is left in cycles and free lists, and hand free pages back."""
-    # Each name that C code looked up in the hub is a string of its own in this cache, and one such
-    # string in an arena of a megabyte holds all of it: 46 of 60 were held after a million jobs.
-    sys._clear_type_cache()
     gc.collect()
     try:
         trim = ctypes.CDLL(_LIBC).malloc_trim

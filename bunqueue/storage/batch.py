@@ -20,7 +20,6 @@ _WIDTH_PLAIN: Final = len(PLAIN_COLUMNS)
 _WIDTH_FULL: Final = len(schema.JOBS.columns)
 _WIDTH_PLAIN_STATE: Final = len(PLAIN_STATE_COLUMNS)
 _WIDTH_FULL_STATE: Final = len(schema.STATE.columns)
-_WIDTH_SMALL: Final = {table.name: len(table.columns) for table in schema.SMALL_TABLES}
 _UPSERT_SMALL: Final = {table.name: schema.upsert(table) for table in schema.SMALL_TABLES}
 _DELETE_SMALL: Final = {
     table.name: f"DELETE FROM {table.name} WHERE {table.names[0]} = ?"
@@ -55,7 +54,7 @@ def statements(made: Images, puts: Puts) -> tuple[writer.Rows, writer.Rows]:
 
 def upsert_small(table: str, values: list[Any]) -> tuple[str, int, list[Any]]:
     """Return the statement that writes rows of a small table, given flat."""
-    return _UPSERT_SMALL[table], _WIDTH_SMALL[table], values
+    return _UPSERT_SMALL[table], schema.WIDTHS[table], values
 
 
 def highest_seq(made: Images) -> int:

@@ -102,6 +102,18 @@ QUEUES: Final = Table(
         "failed_total INTEGER NOT NULL",
     ),
 )
+GROUPS: Final = Table(
+    "groups",
+    (
+        "key TEXT PRIMARY KEY",  # queue, NUL, group
+        "queue TEXT NOT NULL",
+        "group_id TEXT NOT NULL",
+        "rate_limit INTEGER",
+        "rate_duration_ms INTEGER",
+        "concurrency INTEGER",
+        "paused INTEGER NOT NULL",
+    ),
+)
 CRONS: Final = Table(
     "crons",
     (
@@ -124,8 +136,55 @@ CRONS: Final = Table(
         "data BLOB NOT NULL",  # msgpack
     ),
 )
-TABLES: Final = (JOBS, STATE, META, QUEUES, CRONS)
+WEBHOOKS: Final = Table(
+    "webhooks",
+    (
+        "id TEXT PRIMARY KEY",
+        "url TEXT NOT NULL",
+        "events TEXT NOT NULL",  # JSON list
+        "queue TEXT",
+        "secret TEXT",
+        "created_at INTEGER NOT NULL",
+        "enabled INTEGER NOT NULL",
+        "last_triggered_at INTEGER",
+        "success_count INTEGER NOT NULL",
+        "failure_count INTEGER NOT NULL",
+    ),
+)
+METRICS_TOTAL: Final = Table(
+    "metrics_total",
+    (
+        "queue TEXT PRIMARY KEY",
+        "completed INTEGER NOT NULL",
+        "failed INTEGER NOT NULL",
+        "completed_at INTEGER NOT NULL",  # of the newest
+        "failed_at INTEGER NOT NULL",
+        "minute INTEGER NOT NULL",  # the one that is being counted, of the epoch
+        "minute_completed INTEGER NOT NULL",
+        "minute_failed INTEGER NOT NULL",
+    ),
+)
+METRICS_MINUTE: Final = Table(
+    "metrics_minute",
+    (
+        "queue_minute TEXT PRIMARY KEY",  # queue|minute
+        "completed INTEGER NOT NULL",
+        "failed INTEGER NOT NULL",
+    ),
+)
+TABLES: Final = (
+    JOBS,
+    STATE,
+    META,
+    QUEUES,
+    GROUPS,
+    CRONS,
+    WEBHOOKS,
+    METRICS_TOTAL,
+    METRICS_MINUTE,
+)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
+WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 
 # Keys of ``meta``.
 META_CLEAN: Final = "clean"  # 1 once everything was written and the process ended in good order

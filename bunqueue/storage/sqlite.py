@@ -85,7 +85,8 @@ class SqliteStorage(MutationLog):
         Raises:
             StorageFailed: It cannot be used; the text says why and what to do.
         """
-        path = os.path.abspath(os.fspath(path))
+        # The lock and SQLite's log lie beside the file itself, by whatever link it is reached.
+        path = os.path.realpath(os.fspath(path))
         try:
             os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
@@ -189,6 +190,7 @@ def _open_checked(path: str) -> apsw.Connection:
         connection.set_busy_timeout(BUSY_MS)
         _check_origin(path, connection)
         _check_integrity(path, connection)
+        _warn_of_second_name(path)
         _bring_up_to_date(connection)
     except OSError as error:
         raise StorageFailed(f"cannot write {path}: {error.strerror}") from error
@@ -201,6 +203,18 @@ def _open_checked(path: str) -> apsw.Connection:
             connection.close()
         raise
     return connection
+
+
+def _warn_of_second_name(path: str) -> None:
+    """A hard link shares the data, but neither the lock nor the log beside it."""
+    names = os.stat(path).st_nlink
+    if names > 1:
+        log.warning(
+            "%s has %d names (hard links): opened by another of them while in use, or copied"
+            " by it, it will be damaged; give copies a file of their own",
+            path,
+            names,
+        )
 
 
 def _check_origin(path: str, connection: apsw.Connection) -> None:

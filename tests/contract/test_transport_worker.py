@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue import DelayedError, Job, JobCancelledError, UnrecoverableError
+from bunqueue import DelayedError, Job, JobCancelledError, UnrecoverableError, Worker
 from tests.support.transports import Transport, tcp_broker, transport
 
 __all__ = ["tcp_broker", "transport"]
@@ -363,3 +363,35 @@ def test_a_limiter_bounds_the_job_starts(transport: Transport, concurrency: int)
     heard.wait_for("completed", 6)
 
     assert all(later - earlier > 0.14 for earlier, later in zip(starts, starts[2:], strict=False))
+
+
+def test_a_worker_on_a_shared_connection_leaves_it_open(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x")
+    worker = Worker(queue.name, lambda _job: "done", connection=queue.connection, autorun=False)
+    heard = Heard(worker, "completed")
+    worker.start()
+    heard.wait_for("completed")
+
+    assert worker.close(timeout=WAIT_S)
+
+    assert queue.connection is worker.connection
+    assert "done" == queue.get_result(job.id)
+
+
+def test_a_job_that_outlives_its_timeout_is_told(transport: Transport) -> None:
+    queue = transport.queue()
+    queue.add("x", timeout=100, attempts=1)
+    reasons: list[Any] = []
+
+    def handle(job: Job) -> None:
+        job.signal.wait(WAIT_S)
+        reasons.append(job.signal.reason)
+
+    worker = transport.worker(handle, autorun=False)
+    heard = Heard(worker, "completed", "drained")
+    worker.start()
+    heard.wait_for("drained")
+
+    assert ["timeout"] == reasons
+    assert "completed" not in heard.names

@@ -7,11 +7,14 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import msgpack
+
+WAIT_S = 10.0
 
 Message = dict[str, Any]
 
@@ -131,9 +134,12 @@ class FakeServer:
 
     def wait_for(self, cmd: str, count: int = 1) -> Message:
         """Wait for the ``count``-th message with this command and return it."""
+        deadline = time.monotonic() + WAIT_S
         with self._changed:
             while len(found := [one for one in self.received if one["cmd"] == cmd]) < count:
-                assert self._changed.wait(10), f"no {cmd}, only {self.commands}"
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, f"no {cmd}, only {self.commands}"
+                self._changed.wait(left_s)
             return found[count - 1]
 
     @property

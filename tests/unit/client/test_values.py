@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from bunqueue import SerializationError
 from bunqueue.client.values import QueueName, decode, encode, encode_body, js_safe, restored
+from bunqueue.protocol.codec import DEPTH_MAX
 
 payloads = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text() | st.binary()
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
     | st.integers(-(2**31), 2**31 - 1),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
@@ -101,6 +106,16 @@ def _cycle() -> list[Any]:
 def test_what_has_no_form_on_the_wire_is_refused(data: Any) -> None:
     with pytest.raises(SerializationError):
         encode({"cmd": "PUSH", "data": data})
+
+
+def test_what_the_server_would_find_too_deep_is_refused_here() -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX - 2):
+        deep = [deep]
+
+    encode({"cmd": "PUSH", "data": deep})
+    with pytest.raises(SerializationError, match=f"deeper than {DEPTH_MAX} levels"):
+        encode({"cmd": "PUSH", "data": [deep]})
 
 
 def test_a_frame_above_the_limit_is_refused() -> None:

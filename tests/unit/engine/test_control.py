@@ -204,6 +204,8 @@ def test_retry_completed_runs_jobs_again_without_their_results(world: World) -> 
         view[key] for key in ("state", "attempts", "progress", "startedAt", "completedAt", "runAt")
     )
     assert "returnvalue" not in view
+    states = [entry["state"] for entry in view["timeline"]]
+    assert ["waiting", "active", "completed", "waiting"] == states
     assert {"id": job_id} == world.ok("GetResult", id=job_id)
     assert job_id == world.pull()
 
@@ -259,6 +261,17 @@ def test_the_wait_for_the_next_token_is_shown(world: World) -> None:
     world.clock.ms += 100
 
     assert 400 == limits(world)["rateLimitTtl"]
+
+
+def test_the_wait_can_be_asked_for_so_many_jobs_used_up(world: World) -> None:
+    world.ok("RateLimit", queue="q", limit=3, duration=60_000)
+    found = []
+    for _ in range(3):
+        world.push()
+        world.pull()
+        found.append([limits(world, maxJobs=most)["rateLimitTtl"] for most in (1, 2, 3, 4)])
+
+    assert [[0, 0, 0, 0], [0, 0, 0, 0], [20_000, 20_000, 20_000, 0]] == found
 
 
 def test_a_temporary_limit_shows_its_remaining_life_and_goes(world: World) -> None:

@@ -38,3 +38,17 @@ def test_a_million_ids_would_spread_over_the_pieces() -> None:
 
     assert 5_000 == len(index)
     assert max(map(len, index._pieces)) < 60
+
+
+def test_memory_goes_back_once_when_most_of_many_jobs_have_gone() -> None:
+    index = JobIndex()
+    jobs = [make(seq) for seq in range(30_000)]
+    for job in jobs:
+        index.put(job)
+    index.sample()
+    assert not index.shrink()
+    for job in jobs[:25_000]:
+        index.drop(job)
+
+    assert [True, False] == [index.shrink(), index.shrink()]
+    assert jobs[-1] is index.get(jobs[-1].id)

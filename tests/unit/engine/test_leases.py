@@ -329,6 +329,22 @@ def test_a_lock_may_be_extended_without_its_token(world: World) -> None:
     assert "active" == world.state(ID)
 
 
+def test_a_token_proves_nothing_for_a_job_without_a_lease(world: World) -> None:
+    unleased(world)
+
+    text = "Job not found or not active (or invalid token)"
+    assert text == world.error("JobHeartbeat", id=ID, token="any")
+    world.ok("JobHeartbeat", id=ID)
+
+
+def test_a_lease_of_no_span_ends_at_the_next_sweep(world: World) -> None:
+    world.push(jobId=ID)
+    world.lease(lockTtl=0)
+    world.forward(2_000)
+
+    assert "waiting" == world.state(ID)
+
+
 def test_a_job_without_a_lease_has_no_lock_to_extend(world: World) -> None:
     unleased(world)
 

@@ -119,6 +119,19 @@ def test_a_move_ends_the_lease(world: World) -> None:
     world.ok("ACK", id=job_id, token=new)
 
 
+@pytest.mark.parametrize("delay", [0, 5_000])
+def test_a_move_leaves_the_lines_of_the_timeline_as_they_were(world: World, delay: int) -> None:
+    job_id = world.push()
+    world.clock.ms += 1
+    world.pull()
+    world.clock.ms += 1
+    world.ok("ChangeDelay", id=job_id, delay=delay)
+
+    assert [("waiting", 2), ("active", 1)] == [
+        (line["state"], world.now - line["timestamp"]) for line in world.job(job_id)["timeline"]
+    ]
+
+
 def test_promote_jobs_takes_the_oldest_first(world: World) -> None:
     young = world.push(delay=MINUTE, timestamp=world.now - 1)
     old = world.push(delay=MINUTE, timestamp=world.now - 5)
@@ -131,7 +144,9 @@ def test_promote_jobs_takes_the_oldest_first(world: World) -> None:
     assert [old, middle] == [*world.pull_all()]
 
 
-@pytest.mark.parametrize(("fields", "moved"), [({"count": 0}, 0), ({}, 2), ({"count": 9}, 2)])
+@pytest.mark.parametrize(
+    ("fields", "moved"), [({"count": 0}, 0), ({"count": -1}, 0), ({}, 2), ({"count": 9}, 2)]
+)
 def test_promote_jobs_counts(world: World, fields: dict[str, int], moved: int) -> None:
     world.push(delay=MINUTE)
     world.push(delay=MINUTE)

@@ -80,6 +80,25 @@ def test_a_paused_queue_lists_its_jobs_under_paused(world: World) -> None:
     assert "waiting" == world.state("waiting")
 
 
+def test_the_filter_paused_alone_shows_the_view_as_the_state(world: World) -> None:
+    world.push()
+    world.ok("Pause", queue="q")
+
+    def shown(state: object) -> list[str]:
+        return [job["state"] for job in world.ok("GetJobs", queue="q", state=state)["jobs"]]
+
+    assert ["paused"] == shown("paused")
+    assert ["waiting"] == shown(["paused", "delayed"])
+
+
+@pytest.mark.parametrize("fields", [{"limit": -1}, {"limit": 0}])
+def test_a_negative_limit_lists_nothing(world: World, fields: dict[str, int]) -> None:
+    world.push()
+
+    assert [] == listed(world, **fields)
+    assert 1 == len(listed(world, offset=-1))
+
+
 def test_paused_lists_nothing_of_a_running_queue(world: World) -> None:
     one_of_each(world)
 
@@ -170,7 +189,7 @@ def test_a_job_may_keep_fewer_lines(world: World) -> None:
         ({"start": 2}, "234"),
         ({"start": 1, "end": 3}, "123"),
         ({"end": 0}, "0"),
-        ({"end": -1}, "01234"),
+        ({"end": -2}, "0123"),
         ({"start": 9}, ""),
     ],
 )

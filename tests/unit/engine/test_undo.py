@@ -331,3 +331,59 @@ def test_a_failed_completion_is_no_completion_for_who_waits(world: World) -> Non
     world.error("ACK", id="a", result=1)
 
     assert answer.reply is None or answer.reply["ok"] is False
+
+
+# -- what was promised while the disk was still writing ------------------------------------------
+
+
+def test_a_push_after_an_obliterate_that_failed_is_kept(world: World) -> None:
+    old = world.push()
+    world.settle()
+    drop = world.send("Obliterate", queue="q")
+    new = world.send("PUSH", queue="q", uniqueKey="k").reply["id"]
+    pulled = world.send("PULL", queue="q")
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    assert INTERNAL == drop.reply["error"]
+    assert new == pulled.reply["job"]["id"]
+    assert {"active": 1, "waiting": 1} == world.counts()
+    assert new == world.push(uniqueKey="k")
+    world.ok("ACK", id=new)
+    assert [old] == world.pull_all()
+
+
+@pytest.mark.parametrize("command", ["Cancel", "Drain", "Obliterate", "ACK"])
+def test_an_id_pushed_again_after_a_removal_that_failed_keeps_its_new_job(
+    world: World, command: str
+) -> None:
+    world.push(jobId="a", data="old", removeOnComplete=True)
+    if command == "ACK":
+        world.pull()
+    world.settle()
+    world.send(command, **(JOB if command in ("Cancel", "ACK") else QUEUE))
+    assert "a" == world.send("PUSH", queue="q", jobId="a", data="new").reply["id"]
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert "new" == world.job("a")["data"]
+    assert {"waiting": 1} == world.counts()
+    assert ["a"] == world.pull_all()
+    assert "new" == world.restart().job("a")["data"]
+
+
+def test_a_key_taken_after_a_removal_that_failed_stays_with_the_taker(world: World) -> None:
+    old = world.push(uniqueKey="k")
+    world.settle()
+    world.send("Cancel", id=old)
+    new = world.send("PUSH", queue="q", uniqueKey="k").reply["id"]
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    assert {"waiting": 2} == world.counts()
+    assert new == world.push(uniqueKey="k")
+    assert new == world.restart().push(uniqueKey="k")

@@ -14,6 +14,7 @@ from bunqueue.protocol.codec import (
     DEPTH_MAX,
     UNDEFINED,
     InvalidFrame,
+    NestedTooDeeply,
     decode,
     narrow,
     narrowed,
@@ -158,8 +159,9 @@ def test_what_is_not_exactly_one_value_is_invalid(garbage: bytes) -> None:
 
 def test_deep_nesting_is_invalid_not_fatal() -> None:
     for depth in (600, 2_000, 100_000):
-        with pytest.raises(InvalidFrame):
-            decode(b"\x91" * depth + UNDEFINED_BYTES)
+        for inner in (UNDEFINED_BYTES, b"\x01"):
+            with pytest.raises(InvalidFrame):
+                decode(b"\x91" * depth + inner)
 
 
 def test_nesting_up_to_the_limit_comes_in() -> None:
@@ -169,6 +171,27 @@ def test_nesting_up_to_the_limit_comes_in() -> None:
         value = value[0]
 
     assert 1 == value
+
+
+@pytest.mark.parametrize("inner", [b"\x01", UNDEFINED_BYTES, b"\xc4\x01x", b"\xa1\xff"])
+def test_the_limit_of_nesting_is_one_whatever_is_inside(inner: bytes) -> None:
+    decode(b"\x91" * DEPTH_MAX + inner)
+    with pytest.raises(NestedTooDeeply):
+        decode(b"\x91" * (DEPTH_MAX + 1) + inner)
+
+
+def test_many_containers_beside_each_other_are_not_deep() -> None:
+    value = {"jobs": [{"data": [number, {}]} for number in range(DEPTH_MAX)]}
+
+    assert value == decode(msgpack.packb(value))
+
+
+def test_who_nests_too_deeply_is_told_by_the_request_id() -> None:
+    deep = b"\x91" * (DEPTH_MAX + 1) + b"\x01"
+    with pytest.raises(NestedTooDeeply) as told:
+        decode(body(b"\x83", "cmd", "PUSH", "reqId", 7, "data", deep))
+
+    assert {"cmd": "PUSH", "reqId": 7} == told.value.request
 
 
 @given(st.binary(max_size=200))

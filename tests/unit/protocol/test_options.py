@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.protocol.options import (
     BY_WIRE,
     DEFAULT_OPTIONS,
@@ -158,6 +159,14 @@ def test_equal_option_sets_are_one_object() -> None:
 
     assert shared_options(given) is shared_options({**given, "queue": "q", "data": 1, "delay": 9})
     assert shared_options(given) is not shared_options({**given, "maxAttempts": 8})
+
+
+def test_options_as_deep_as_a_frame_may_be_are_shared_too() -> None:
+    deep: dict[str, Any] = {}
+    for number in range(DEPTH_MAX):
+        deep = {"a": deep} if number % 2 else {"a": [deep], "b": 1}
+
+    assert shared_options({"repeat": deep}) is shared_options({"repeat": deep})
 
 
 def test_the_default_set_is_one_object() -> None:

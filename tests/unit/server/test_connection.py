@@ -6,7 +6,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from bunqueue.server.connection import COMMANDS_WAITING_MAX, KEPT_BYTES_MAX, Connection
+from bunqueue.protocol.codec import DEPTH_MAX
+from bunqueue.server.connection import (
+    COMMANDS_WAITING_MAX,
+    KEPT_BYTES_MAX,
+    TURN_BYTES_MAX,
+    Connection,
+)
 from bunqueue.server.rate import RequestRate
 from tests.support.wire import HoldingStorage, frame, frame_of, make_broker, ping, push, values
 
@@ -30,6 +36,9 @@ class Line:
         self._soon.append(callback)
 
     def wake(self) -> None:
+        self.wakes += 1
+
+    def wake_next_turn(self) -> None:
         self.wakes += 1
 
     def turn(self) -> None:
@@ -203,6 +212,21 @@ def test_a_packed_reply_carries_the_req_id_too(talk: Talk) -> None:
 # -- who may ---------------------------------------------------------------------------------------
 
 
+def test_what_is_nested_too_deeply_is_refused_by_its_request_id(talk: Talk) -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX):
+        deep = [deep]
+
+    replies = talk.say(
+        frame({"cmd": "PUSH", "queue": "q", "data": deep, "reqId": 1})
+        + frame({"cmd": "Ping", "reqId": deep})
+        + ping(3)
+    )
+
+    too_deep = f"Command nested too deeply: more than {DEPTH_MAX} levels"
+    assert [(too_deep, 1), (too_deep, None), (None, 3)] == errors(replies)
+
+
 def test_nothing_but_auth_is_answered_before_it() -> None:
     talk = Talk(tokens=("secret", "other"))
 
@@ -250,6 +274,20 @@ def test_requests_above_the_rate_are_refused_malformed_ones_included() -> None:
         ("Rate limit exceeded", None),
         ("Rate limit exceeded", None),
     ] == errors(replies)
+
+
+def test_large_answers_end_the_turn_so_that_others_get_theirs(talk: Talk) -> None:
+    talk.say(push(data=b"x" * (TURN_BYTES_MAX // 2), jobId="big"))
+    wakes = talk.line.wakes
+
+    reads = [frame({"cmd": "GetJob", "id": "big", "reqId": number}) for number in range(5)]
+    turns = [talk.say(b"".join(reads) + ping("last"))]
+    while talk.line.wakes > wakes:
+        wakes += 1
+        talk.connection.resume()
+        turns.append(talk.line.take())
+
+    assert [[0, 1], [2, 3], [4, "last"]] == [[r["reqId"] for r in turn] for turn in turns]
 
 
 # -- answers to come -------------------------------------------------------------------------------

@@ -72,6 +72,26 @@ def test_the_file_is_readable_for_people(path):
     )
 
 
+def test_a_file_is_one_by_whatever_link_it_is_opened(path, tmp_path):
+    storage = opened(path)
+    for name, target in (("file.db", path), ("directory", path.parent)):
+        (tmp_path / name).symlink_to(target)
+    for other in (tmp_path / "file.db", tmp_path / "directory" / path.name):
+        with pytest.raises(StorageFailed, match="in use by another process"):
+            opened(other)
+    storage.close()
+
+    assert ["data.db", "data.db.lock"] == sorted(os.listdir(path.parent))
+
+
+def test_a_second_name_of_the_file_is_warned_of(path, tmp_path, caplog):
+    opened(path).close()
+    (tmp_path / "second.db").hardlink_to(path)
+    opened(path).close()
+
+    assert "has 2 names (hard links)" in caplog.text
+
+
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path):
     opened(path).close()
     sql(path, "PRAGMA user_version = 99")
@@ -135,12 +155,14 @@ def test_a_step_that_fails_leaves_the_steps_before_it(path, monkeypatch):
 
 def test_a_file_that_lacks_a_small_table_gets_it(path, monkeypatch):
     opened(path).close()
-    more = schema.Table("crons", ("name TEXT PRIMARY KEY", "schedule TEXT"))
+    more = schema.Table("extras", ("name TEXT PRIMARY KEY", "value TEXT"))
     monkeypatch.setattr(schema, "TABLES", (*schema.TABLES, more))
     monkeypatch.setattr(schema, "SMALL_TABLES", (*schema.SMALL_TABLES, more))
     storage = opened(path)
 
-    assert {"queues": {}, "crons": {}} == storage.load().tables
+    assert {} == storage.load().tables["extras"]
+    assert {} == storage.load().tables["crons"]
+    assert {} == storage.load().tables["queues"]
     storage.close()
 
 

@@ -1,0 +1,198 @@
+"""Any history of commands, failed commits, lost links and passing time leaves the engine whole.
+
+After every step each job must stand in exactly one place, counters and keys must agree with the
+places, and after the last commit the file must hold what memory holds (invariants I1, I2, I26, I27,
+I42, I48 of engine.md 14).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bunqueue.engine.job import Job
+from bunqueue.engine.states import state_of
+from tests.support.engine import World, persistent_world
+
+IDS = st.sampled_from(["a", "b", "c", "d"])
+QUEUES = st.sampled_from(["q", "r"])
+Step = tuple[str, dict[str, Any]]
+
+
+def step(command: str, **fields: Any) -> Any:
+    """Draw one command with its fields."""
+    return st.tuples(st.just(command), st.fixed_dictionaries(fields))
+
+
+PUSH_OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "jobId": IDS,
+        "priority": st.sampled_from([-1, 0, 0, 5]),
+        "delay": st.sampled_from([0, 0, 50, 500]),
+        "ttl": st.sampled_from([100, 1_000]),
+        "timeout": st.sampled_from([0, 30, 300]),
+        "maxAttempts": st.sampled_from([1, 2]),
+        "backoff": st.sampled_from([0, 40]),
+        "uniqueKey": st.sampled_from(["k", "l", "cron:x"]),
+        "dedup": st.sampled_from([{}, {"replace": True}, {"ttl": 200, "extend": True}]),
+        "lifo": st.booleans(),
+        "durable": st.booleans(),
+        "removeOnComplete": st.booleans(),
+        "removeOnFail": st.booleans(),
+    },
+)
+STEPS = st.one_of(
+    st.tuples(st.just("PUSH"), st.builds(lambda q, o: {"queue": q, **o}, QUEUES, PUSH_OPTIONS)),
+    st.tuples(st.just("PUSH"), st.builds(lambda q, o: {"queue": q, **o}, QUEUES, PUSH_OPTIONS)),
+    step("PULL", queue=QUEUES, owner=st.sampled_from(["w", None]), timeout=st.just(0)),
+    step("PULL", queue=QUEUES, owner=st.sampled_from(["w", None]), timeout=st.just(200)),
+    step("PULLB", queue=QUEUES, count=st.integers(1, 3), lockTtl=st.sampled_from([20, 5_000])),
+    step("ACK", id=IDS, result=st.none()),
+    step("ACK", id=IDS, removeOnComplete=st.booleans()),
+    step("FAIL", id=IDS, error=st.just("no"), unrecoverable=st.booleans()),
+    step("MoveToDelayed", id=IDS, delay=st.sampled_from([0, 60])),
+    step("ChangeDelay", id=IDS, delay=st.sampled_from([0, 60])),
+    step("ChangePriority", id=IDS, priority=st.integers(-1, 5), lifo=st.booleans()),
+    step("MoveToWait", id=IDS),
+    step("Promote", id=IDS),
+    step("Cancel", id=IDS),
+    step("Discard", id=IDS),
+    step("Update", id=IDS, data=st.integers(0, 3)),
+    step("Progress", id=IDS, progress=st.integers(0, 100)),
+    step("JobHeartbeat", id=IDS),
+    step("RemoveJobDeduplicationKey", id=IDS),
+    step("WaitJob", id=IDS, timeout=st.just(100)),
+    step("Drain", queue=QUEUES),
+    step("Obliterate", queue=QUEUES),
+    step("Clean", queue=QUEUES, state=st.sampled_from(["completed", "failed", "delayed", None])),
+    step("PurgeDlq", queue=QUEUES),
+    step("RetryDlq", queue=QUEUES),
+    step("RetryCompleted", queue=QUEUES),
+    step("PromoteJobs", queue=QUEUES),
+    step("Pause", queue=QUEUES),
+    step("Resume", queue=QUEUES),
+    step("SetConcurrency", queue=QUEUES, limit=st.integers(0, 2)),
+    step("ClearConcurrency", queue=QUEUES),
+    step("RateLimit", queue=QUEUES, limit=st.integers(0, 2), duration=st.just(100)),
+    step("RateLimitClear", queue=QUEUES),
+    step("SetDlqConfig", queue=QUEUES, config=st.just({"maxEntries": 1})),
+    st.tuples(st.just("wait"), st.sampled_from([{"ms": 1}, {"ms": 40}, {"ms": 1_500}])),
+    st.tuples(st.just("jump"), st.sampled_from([{"ms": 5_000}, {"ms": -5_000}])),
+    st.tuples(st.just("close"), st.just({})),
+    st.tuples(st.just("settle"), st.just({})),
+    st.tuples(st.just("fail"), st.just({})),
+)
+
+
+def take(world: World, kind: str, fields: dict[str, Any]) -> None:
+    """Do one step; commits happen at ``settle`` and ``fail`` steps and when time passes."""
+    if kind == "wait":
+        world.forward(fields["ms"])
+    elif kind == "jump":
+        world.clock.ms += fields["ms"]
+        world.engine.clock_jumped(fields["ms"])
+        world.storage.answer_waits = 0
+    elif kind == "close":
+        world.engine.peer_closed(world.peer, world.now)
+        world.storage.answer_waits = 0
+        world.peer = world.connect()
+    elif kind in ("settle", "fail"):
+        world.storage.fails = kind == "fail"
+        world.settle()
+        world.storage.fails = False
+    else:
+        job = world.engine.index.get(fields.get("id", ""))
+        if job is not None and kind in ("ACK", "FAIL", "ChangeDelay", "MoveToWait", "Discard"):
+            fields = {**fields, "token": job.token}
+        world.send(kind, **fields)
+
+
+PLACES = ("admitted", "parked", "active", "completed", "failed")
+
+
+def check_whole(world: World) -> None:
+    """Check that places, index, counters, keys and connections agree."""
+    engine = world.engine
+    everywhere: list[Job] = []
+    for queue in engine.queues.values():
+        for place in PLACES:
+            jobs: dict[str, Job] = getattr(queue, place)
+            everywhere += jobs.values()
+            for job_id, job in jobs.items():
+                assert (job_id, place, queue) == (job.id, job.place, job.queue)
+        queue.run_set.mature(world.now)
+        queued = list(queue.run_set.jobs())
+        everywhere += queued
+        assert {"queued"} >= {job.place for job in queued}
+        assert len(queue.run_set) == len(queued)
+        ready = [job for job in queued if state_of(job, world.now) != "delayed"]
+        assert len(ready) == queue.run_set.ready
+        assert sum(job.priority > 0 for job in ready) == queue.run_set.ready_high
+        for key, owner in queue.keys.items():
+            assert owner.job.extra.unique_key == key
+            assert engine.index.get(owner.job.id) is owner.job
+    assert len(everywhere) == len({id(job) for job in everywhere}), "a job in two places"
+    assert {id(job) for job in everywhere} == {id(job) for job in engine.index}
+    for job in everywhere:
+        assert (job.place == "active") == (job.delivery is not None)
+        if job.delivery is not None and job.delivery.peer is world.peer:
+            assert world.peer.held[job] is job.delivery
+    for job, delivery in world.peer.held.items():
+        assert job.delivery is delivery
+    keyed = [
+        (job.queue.name, job.extra.unique_key)
+        for job in everywhere
+        if (key := job.extra.unique_key) is not None
+        and (owner := job.queue.keys.get(key)) is not None
+        and owner.job is job
+    ]
+    assert len(keyed) == len(set(keyed))
+    assert engine.active_count() == sum(job.place == "active" for job in everywhere)
+
+
+FIELDS = ("place", "priority", "run_at", "attempts", "stall_count", "data", "result", "token")
+
+
+def check_file(world: World) -> None:
+    """Check that the file holds what memory holds."""
+    world.settle()
+    world.settle()
+    kept = {job.id: job for job in world.engine.index}
+    assert set(kept) == set(world.storage.rows)
+    for job_id, job in kept.items():
+        row = world.storage.rows[job_id]
+        assert [getattr(job, name) for name in FIELDS] == [getattr(row, name) for name in FIELDS]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_any_history_leaves_the_engine_whole(steps: list[Step]) -> None:
+    world = persistent_world()
+    for kind, fields in steps:
+        take(world, kind, fields)
+        check_whole(world)
+    check_file(world)
+    check_whole(world.restart())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_any_history_can_be_obliterated_to_nothing(steps: list[Step]) -> None:
+    world = persistent_world()
+    for kind, fields in steps:
+        take(world, kind, fields)
+    world.settle()
+    for name in ("q", "r"):
+        world.ok("Obliterate", queue=name)
+    world.settle()
+
+    assert 0 == len(world.engine.index)
+    assert {} == world.storage.rows
+    assert {} == world.storage.tables.get("queues", {})
+    world.close(world.peer)
+    world.forward(60_000)
+    assert [] == world.ok("ListQueues")["queues"]
+    assert len(world.engine.timers) <= 1
