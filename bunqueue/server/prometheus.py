@@ -134,7 +134,8 @@ class Prometheus:
             yield _histogram(f"{name}_duration_seconds", told, getattr(host.latencies, name))
 
     def _schedules(self) -> int:
-        return len(getattr(self._broker.engine, "crons", ()))
+        crons: list[Any] = getattr(self._broker.engine, "list_crons", list)()
+        return len(crons)
 
     def _storage(self) -> Iterator[Any]:
         host = self._broker.host
