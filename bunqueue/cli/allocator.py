@@ -17,7 +17,10 @@ def choose() -> None:
     if "PYTHONMALLOC" in os.environ or not _is_glibc():
         return
     os.environ["PYTHONMALLOC"] = "malloc"
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    except OSError:  # it may not be run any more: replaced, or out of reach since a change of user
+        del os.environ["PYTHONMALLOC"]
 
 
 def _is_glibc() -> bool:

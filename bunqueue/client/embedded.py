@@ -276,5 +276,3 @@ class EmbeddedPool:
     def abandon(self) -> None:
         """A forked child leaves the parent's engine alone."""
         self._is_closed = True
-
-

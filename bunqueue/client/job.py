@@ -342,9 +342,7 @@ class Job(Generic[Data]):
         if isinstance(duration_ms, str):
             token, duration_ms = duration_ms, duration
         self._call(
-            requests.of_job(
-                "ExtendLock", self.id, token=token, duration=milliseconds(duration_ms)
-            )
+            requests.of_job("ExtendLock", self.id, token=token, duration=milliseconds(duration_ms))
         )
 
     def get_state(self) -> str:
@@ -415,14 +413,10 @@ class Job(Generic[Data]):
     def change_delay(self, delay_ms: Any) -> None:
         """Make the job due ``delay_ms`` from now."""
         self._transition(
-            requests.of_job(
-                "ChangeDelay", self.id, delay=milliseconds(delay_ms), token=self.token
-            )
+            requests.of_job("ChangeDelay", self.id, delay=milliseconds(delay_ms), token=self.token)
         )
 
-    def move_to_delayed(
-        self, delay_ms: Any = 0, *, until: float | datetime | None = None
-    ) -> None:
+    def move_to_delayed(self, delay_ms: Any = 0, *, until: float | datetime | None = None) -> None:
         """Run the job later: in ``delay_ms``, or at ``until``; no failure is counted."""
         self._transition(
             requests.move_to_delayed(self.id, delay_ms, self.token, until, time.time() * 1000)

@@ -93,9 +93,7 @@ class Outcomes:
         elif isinstance(error, WaitingChildrenError):
             self._move(delivery, "MoveToWaitingChildren")
         else:
-            command = requests.failed(
-                job.id, error, delivery.token, job.raw.get("stackTraceLimit")
-            )
+            command = requests.failed(job.id, error, delivery.token, job.raw.get("stackTraceLimit"))
             if self._worker.remove_on_fail is not None:
                 command["removeOnFail"] = self._worker.remove_on_fail
             self._report(delivery, command, None, error)

@@ -69,9 +69,7 @@ class QueueChanges:
         until: float | datetime | None = None,
     ) -> None:
         """Run a job later: in ``delay_ms``, or at ``until``; no failure is counted. Waits."""
-        self._change(
-            requests.move_to_delayed(job_id, delay_ms, token, until, time.time() * 1000)
-        )
+        self._change(requests.move_to_delayed(job_id, delay_ms, token, until, time.time() * 1000))
 
     def move_job_to_completed(
         self, job_id: str, result: Any = None, token: str | None = None

@@ -110,9 +110,7 @@ class QueueControl:
         timestamp: float | datetime | None = None,
     ) -> int:
         """Run completed jobs again; return how many. Waits."""
-        return self._number(
-            "RetryCompleted", id=job_id, count=count, timestamp=epoch_ms(timestamp)
-        )
+        return self._number("RetryCompleted", id=job_id, count=count, timestamp=epoch_ms(timestamp))
 
     # -- limits ---------------------------------------------------------------------------------
 

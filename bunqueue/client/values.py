@@ -189,9 +189,7 @@ def _without_undefined(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {
-            key: _without_undefined(item)
-            for key, item in value.items()
-            if item is not _UNDEFINED
+            key: _without_undefined(item) for key, item in value.items() if item is not _UNDEFINED
         }
     if isinstance(value, list):
         return [_without_undefined(item) for item in value]

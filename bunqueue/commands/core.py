@@ -7,6 +7,7 @@ from typing import Any, Final
 from bunqueue.commands.job_wire import pack_job, pack_list
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.errors import InvalidField
@@ -18,15 +19,16 @@ from bunqueue.protocol.fields import (
     Flag,
     JobName,
     List,
-    Map,
     Number,
     QueueName,
     Text,
     compile_check,
 )
+from bunqueue.protocol.group_fields import PullerGroup
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
+    YEAR_MS,
     JobOptions,
     check_options,
     sets_no_option,
@@ -36,7 +38,7 @@ from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
 
 PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
 PULL_COUNT_MAX = 1000
-LOCK_TTL_MS_MAX = 86_400_000
+LOCK_TTL_MS_MAX = YEAR_MS  # the reference has no limit; ours is that of every other span
 NAME_DEFAULT = "default"
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
@@ -61,7 +63,7 @@ _PULL_FIELDS: Final = {
     "owner": Anything(doc="Name of the worker; makes a lease with a token."),
     "lockTtl": Number(max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
     "detach": Flag(truthy=True, doc="Without owner: the job stays active when the link closes."),
-    "group": Map(doc="Group limits and affinity of this puller."),
+    "group": PullerGroup(doc="Defaults for each group's limits, and which jobs are wanted."),
 }
 
 
@@ -163,15 +165,24 @@ def _ms(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _refuse_groups(request: Request) -> None:
-    if request.get("group"):
-        raise InvalidField("group is not supported yet")
+def _terms(request: Request) -> GroupTerms | None:
+    """Return what the puller says about groups, or None."""
+    given = request.get("group")
+    if not given:
+        return None
+    limit = given.get("limit")
+    concurrency = given.get("concurrency")
+    return GroupTerms(
+        concurrency=None if concurrency is None else int(concurrency),
+        rate=None if limit is None else Rate(int(limit["max"]), int(limit["duration"])),
+        is_affine="affinity" in given,
+        affinity=given.get("affinity") or None,
+    )
 
 
 @command("PULL", _PULL_FIELDS, mutates=True, waits=True)
 def pull(peer: Peer, request: Request) -> Reply | Later:
     """Take the next ready job, waiting for one if asked; with an owner it comes under a lease."""
-    _refuse_groups(request)
     owner = _owner(request)
     jobs = peer.engine.pull(
         peer,
@@ -181,6 +192,7 @@ def pull(peer: Peer, request: Request) -> Reply | Later:
         owner,
         _ms(request.get("lockTtl")),
         bool(request.get("detach")),
+        _terms(request),
         peer.now(),
     )
     if isinstance(jobs, list):
@@ -212,7 +224,6 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
 )
 def pull_batch(peer: Peer, request: Request) -> Reply | Later:
     """Take up to ``count`` ready jobs; with a timeout, wait for the first, never for all."""
-    _refuse_groups(request)
     owner = _owner(request)
     jobs = peer.engine.pull(
         peer,
@@ -222,6 +233,7 @@ def pull_batch(peer: Peer, request: Request) -> Reply | Later:
         owner,
         _ms(request.get("lockTtl")),
         bool(request.get("detach")),
+        _terms(request),
         peer.now(),
     )
     if isinstance(jobs, list):

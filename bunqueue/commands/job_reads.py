@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import pack_job, pack_list, pack_view
+from bunqueue.commands.job_wire import pack_job, pack_listing, pack_view
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.job import Job
@@ -94,8 +94,8 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         now,
     )
     if request.get("state") == "paused":  # this filter alone shows the view in place of the state
-        return _JOBS + pack_list([pack_view(job, "paused", peer.int64) for job in jobs])
-    return _JOBS + pack_list([pack_view(job, state_of(job, now), peer.int64) for job in jobs])
+        return _JOBS + pack_listing(pack_view(job, "paused", peer.int64) for job in jobs)
+    return _JOBS + pack_listing(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:
@@ -193,10 +193,10 @@ def add_log(peer: Peer, request: Request) -> Reply:
 
 @command(
     "ClearLogs",
-    {**JOB_ID, "keepLogs": Number(integer=True, doc="Keep the newest so many.")},
+    {**JOB_ID, "keepLogs": Number(min=None, integer=True, doc="Keep the newest so many.")},
     mutates=True,
 )
 def clear_logs(peer: Peer, request: Request) -> Reply:
     """Drop a job's log."""
-    peer.engine.clear_logs(request["id"], int(request.get("keepLogs") or 0))
+    peer.engine.clear_logs(request["id"], max(0, int(request.get("keepLogs") or 0)))
     return {"ok": True}

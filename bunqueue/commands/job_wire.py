@@ -6,12 +6,14 @@ Putting the pieces together costs an eighth of packing the map (loadtests/micro.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.states import COMPLETED
+from bunqueue.errors import Refused
 from bunqueue.protocol.codec import UINT32_MAX, narrowed, pack
+from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
@@ -272,8 +274,26 @@ def _attempt(
     }
 
 
-def pack_list(items: list[bytes]) -> bytes:
-    """Return the packed list of packed items."""
+def pack_listing(items: Iterable[bytes]) -> bytes:
+    """Return the packed list of packed items, of which there may be any number.
+
+    Raises:
+        Refused: It is too long for a frame; the items behind that are not asked for.
+    """
+    room_bytes = FRAME_BYTES_MAX
+    kept = []
+    for item in items:
+        room_bytes -= len(item)
+        if room_bytes < 0:
+            raise Refused(
+                f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
+            )
+        kept.append(item)
+    return pack_list(kept)
+
+
+def pack_list(items: Sequence[bytes]) -> bytes:
+    """Return the packed list of packed items that are known to fit a frame."""
     count = len(items)
     if count < 16:
         header = bytes((0x90 | count,))

@@ -6,17 +6,18 @@ now on, but nobody sees or pulls it until old and new have been committed togeth
 fails, everything is as it was before and the peer reads an error.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import keys
+from bunqueue.engine import keys, repeats
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue
-from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
 # Options whose semantics are not built yet: refused, never silently ignored.
-UNSUPPORTED = ("dependsOn", "groupId", "repeat")
+UNSUPPORTED = ("dependsOn",)
+
+# A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
+# job's moments costs no memory, and clients that stamp every job do it as they push.
+STAMP_SLACK_MS = 1_000
 
 
 def push(
@@ -91,8 +96,9 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
             if old is not None:
                 shards.add(old.queue.shard)
         with in_order(shards):
+            labelled: Counter[str] = Counter()
             for number, entry in enumerate(entries):
-                problem = _refusal(queue, entry, now)
+                problem = _refusal(queue, entry, labelled, now)
                 if problem:
                     raise InvalidField(f"jobs[{number}]: {problem}")
             return [
@@ -106,20 +112,39 @@ def _custom_id(own: Mapping[str, Any] | None) -> str | None:
     return None if own is None else own.get("jobId") or own.get("customId") or None
 
 
-def _refusal(queue: Queue, entry: Entry, now: int) -> str | None:
-    """Return why the entry cannot be admitted, without any effect."""
+def _refusal(queue: Queue, entry: Entry, labelled: Counter[str], now: int) -> str | None:
+    """Return why the entry cannot be admitted, without any effect.
+
+    Args:
+        labelled: group -> entries of this call before it; counted on.
+    """
     _, _, options, own = entry
     if own is None:
         return None
-    key = own.get("uniqueKey")
-    return _unsupported(own) or (keys.refusal(queue, key, options, now) if key else None)
+    key, group_id = own.get("uniqueKey"), own.get("groupId")
+    problem = _unsupported(own) or (keys.refusal(queue, key, options, now) if key else None)
+    if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
+        problem = _full_group(queue, own, labelled[group_id])
+        labelled[group_id] += 1
+    return problem
+
+
+def _full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:
+    """Return the refusal of a group that is full; ``earlier``: entries of the same call for it."""
+    group_id, most = own.get("groupId"), own.get("groupMaxSize")
+    if not group_id or most is None:
+        return None
+    groups = queue.run_set.groups
+    group = None if groups is None else groups.by_id.get(group_id)
+    pending = earlier + (0 if group is None else group.pending)
+    return None if pending < most else f"Group {group_id} has reached its maximum size of {most}"
 
 
 def _unsupported(own: Mapping[str, Any]) -> str | None:
     for option in UNSUPPORTED:
         if own.get(option):
             return f"{option} is not supported yet"
-    return None
+    return None if own.get("repeat") is None else repeats.refusal(own)
 
 
 def _admit_plain(
@@ -171,6 +196,9 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
                 robbed = owner
             else:
                 replaced = owner
+    full = None if replaced is not None else _full_group(queue, own, 0)
+    if full is not None:
+        raise Refused(full)
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
     job = _new_job(engine, queue, entry, custom_id, now)
@@ -205,10 +233,16 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     run_at = created_at + int(own.get("delay") or 0)
     seq = engine.seq = engine.seq + 1
     priority = int(own.get("priority") or 0)
+    if options.repeat is not None:
+        options = engine.options_with(options, "repeat", repeats.normalised(options.repeat))
     job_id = custom_id or engine.ids.new(now)
     job = Job(job_id, seq, queue, name, data, options, priority, created_at, run_at, QUEUED)
     if custom_id:
         job.own_extra().is_custom_id = True
+    if abs(created_at - now) > STAMP_SLACK_MS:  # the first line tells of the admission
+        job.own_extra().timeline = [[state_of(job, now), now, None, None]]
+    if own.get("groupId"):
+        job.own_extra().group_id = own["groupId"]
     parent_id, children_ids = own.get("parentId"), own.get("childrenIds")
     if parent_id:
         job.own_extra().parent_id = parent_id

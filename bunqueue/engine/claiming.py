@@ -5,11 +5,14 @@ has to come back and ask. For what only time brings (a delay over, a rate token 
 per queue with waiters looks again.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bunqueue.engine.events import emit
+from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.job import Delivery, Job, note
 from bunqueue.engine.later import Later
+from bunqueue.engine.places import take_group_slot
 from bunqueue.engine.ports import SHOULD_COMMIT
 from bunqueue.engine.queue import Queue, Waiter
 from bunqueue.engine.settings import LEASE_MS_DEFAULT
@@ -33,6 +36,7 @@ def pull(
     owner: str | None,
     ttl_ms: int | None,
     is_detached: bool,
+    terms: GroupTerms | None,
     now: int,
 ) -> list[Job] | Later:
     """Take up to ``count`` ready jobs, waiting for the first if asked.
@@ -44,6 +48,7 @@ def pull(
         owner: Name of the worker; makes a lease with a token. None: no lease.
         ttl_ms: Span of the lease; None is the default.
         is_detached: Without owner: the jobs stay active when the peer closes.
+        terms: What the puller says about groups, or None.
 
     Returns:
         The jobs, in the order of delivery; or a ``Later`` of them, empty at the deadline.
@@ -57,13 +62,13 @@ def pull(
     with queue.shard.lock:
         if queue.waiters:
             serve(engine, queue, now)
-        jobs = claim(engine, queue, peer, count, owner, span, is_detached, now)
+        jobs = claim(engine, queue, peer, count, owner, span, is_detached, terms, now)
         if jobs:
             engine.storage.claimed()
             return jobs
         if not wait_ms or engine.is_draining or not peer.is_open:
             return jobs
-        return _park(engine, queue, peer, count, wait_ms, owner, span, is_detached, now)
+        return _park(engine, queue, peer, count, wait_ms, owner, span, is_detached, terms, now)
 
 
 def claim(
@@ -74,6 +79,7 @@ def claim(
     owner: str | None,
     ttl_ms: int,
     is_detached: bool,
+    terms: GroupTerms | None,
     now: int,
 ) -> list[Job]:
     """Move up to ``count`` ready jobs to active for ``peer``; the shard is locked."""
@@ -90,9 +96,10 @@ def claim(
     jobs: list[Job] = []
     storage = engine.storage
     holder = None if is_detached and owner is None else peer
+    is_plain = terms is None and run_set.groups is None
     room_bytes = CLAIM_BYTES_MAX
     while len(jobs) < count and room_bytes > 0:
-        job = run_set.take()
+        job = run_set.take() if is_plain else run_set.take_for(terms, now)
         if job is None:
             break
         options = job.options
@@ -104,6 +111,8 @@ def claim(
         delivery = job.delivery = Delivery(holder, owner, now, ttl_ms)
         job.token = None if owner is None else engine.ids.new(now)
         queue.active[job.id] = job
+        if job.extra.group_id is not None:
+            take_group_slot(job)
         if holder is not None:
             holder.held[job] = delivery
         if options.timeout:
@@ -129,8 +138,10 @@ def claim(
 def serve(engine: "Engine", queue: Queue, now: int) -> None:
     """Serve the queue's waiters with what is claimable now; the shard is locked."""
     waiters = queue.waiters
-    while waiters:
-        waiter = next(iter(waiters))
+    refused: set[GroupTerms | None] = set()  # terms on which there is nothing to be had now
+    for waiter in list(waiters) if queue.run_set.groups is not None else _first_ones(waiters):
+        if waiter.terms in refused or waiter not in waiters:
+            continue
         jobs = claim(
             engine,
             queue,
@@ -139,17 +150,26 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
             waiter.owner,
             waiter.ttl_ms,
             waiter.is_detached,
+            waiter.terms,
             now,
         )
-        if not jobs:
-            if waiter.peer.is_open:
-                break
+        if jobs:
             _unpark(engine, waiter)
-            continue
-        _unpark(engine, waiter)
-        waiter.later.resolve(jobs, SHOULD_COMMIT if engine.storage.is_persistent else 0)
+            waiter.later.resolve(jobs, SHOULD_COMMIT if engine.storage.is_persistent else 0)
+        elif not waiter.peer.is_open:
+            _unpark(engine, waiter)
+        elif queue.run_set.groups is None or not queue.run_set.ready:
+            break
+        else:
+            refused.add(waiter.terms)
     if waiters:
         _look_again(engine, queue, now)
+
+
+def _first_ones(waiters: dict[Waiter, None]) -> Iterator[Waiter]:
+    """Yield whoever waits longest, again and again, as they are served."""
+    while waiters:
+        yield next(iter(waiters))
 
 
 def _park(
@@ -161,10 +181,11 @@ def _park(
     owner: str | None,
     ttl_ms: int,
     is_detached: bool,
+    terms: GroupTerms | None,
     now: int,
 ) -> Later:
     later = Later()
-    waiter = Waiter(later, peer, queue, count, owner, ttl_ms, is_detached)
+    waiter = Waiter(later, peer, queue, count, owner, ttl_ms, is_detached, terms)
     later.on_cancel = lambda: _unpark(engine, waiter)
     waiter.timer = engine.timers.add(now + wait_ms, _give_up, engine, waiter)
     queue.waiters[waiter] = None
@@ -183,6 +204,11 @@ def _unpark(engine: "Engine", waiter: Waiter) -> None:
 
 def _give_up(engine: "Engine", waiter: Waiter, now: int) -> None:  # noqa: ARG001  # a timer's action
     """End a long poll at its deadline."""
+    end_poll(engine, waiter)
+
+
+def end_poll(engine: "Engine", waiter: Waiter) -> None:
+    """Answer a long poll with nothing."""
     _unpark(engine, waiter)
     waiter.later.resolve([])
 
@@ -191,8 +217,7 @@ def end_polls(engine: "Engine") -> None:
     """Answer every long poll with nothing: the broker is about to stop."""
     for queue in list(engine.queues.values()):
         for waiter in list(queue.waiters):
-            _unpark(engine, waiter)
-            waiter.later.resolve([])
+            end_poll(engine, waiter)
 
 
 def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
@@ -201,6 +226,10 @@ def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
     at = queue.run_set.next_due_at()
     if queue.run_set.ready and not gate.is_open:
         at = gate.next_token_at(now)
+    elif queue.run_set.groups is not None:
+        rest_over = queue.run_set.groups.next_rest_over(now)
+        if rest_over is not None:
+            at = rest_over if at is None else min(at, rest_over)
     timer = queue.wake_timer
     if timer is not None and timer[2] is not None:
         if timer[0] == at:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import claiming, deadletters, keys, metrics
+from bunqueue.engine import claiming, deadletters, group_control, keys, metrics
 from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
@@ -289,6 +289,7 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
         queue.keys.clear()
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
+        group_control.drop_rows(engine, queue)
         figures = metrics.forget(engine, queue.name)
         engine.storage.sync(_unobliterate, (engine, queue, figures))
         waiters = list(queue.waiters)
@@ -308,6 +309,7 @@ def _unobliterate(engine: "Engine", queue: Queue, figures: metrics.QueueMetrics 
     queue.shard.queues[queue.name] = queue
     metrics.bring_back(engine, queue.name, figures)
     store(engine, queue)
+    group_control.store_rows(engine, queue)
 
 
 def clean(

@@ -17,12 +17,14 @@ from bunqueue.engine import (
     control,
     deadletters,
     figures,
+    group_control,
     leases,
     metrics,
     moves,
     outcomes,
     reads,
     recovery,
+    schedules,
     subscriptions,
     sweeps,
     webhooks,
@@ -101,6 +103,8 @@ class Engine:
         index: id -> job, of everything that is kept.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
+        schedules: The schedulers.
+        successors: id -> id of the next generation, of jobs that repeat; the newest of them.
         waits: id -> who waits for that job's end.
         listeners: Who is told of events.
         untold: (queue name, job id) -> events that wait for their commit, in order.
@@ -109,6 +113,7 @@ class Engine:
         latencies: How long commands took; noted by whoever runs them.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
+        deaf_at: The same while the disk hangs and nobody is listened to, else None.
         on_shrunk: Called when so many jobs have gone that memory may go back to the system.
     """
 
@@ -138,6 +143,8 @@ class Engine:
         self.timed_at: dict[str, int] = {}
         self.retired = leases.RetiredTokens()
         self.waits: dict[str, dict[Later, None]] = {}
+        self.schedules = schedules.Schedules()
+        self.successors: dict[str, str] = {}
         self.workers: dict[str, workers.RegisteredWorker] = {}
         self.listeners: list[Listener] = []
         self.untold: dict[tuple[str, str], list[Event]] = {}
@@ -152,6 +159,7 @@ class Engine:
         self.is_draining = False
         self.started_at = 0
         self.last_now = 0
+        self.deaf_at: int | None = None
         self._completed: deque[Job] = deque()
         self._is_evicting = False
         self.on_shrunk: Callable[[], None] | None = None
@@ -231,6 +239,24 @@ class Engine:
     worker_stats = workers.worker_stats
     is_fresh = workers.is_fresh
 
+    set_group_rate_limit = group_control.set_group_rate_limit
+    group_rate_limit = group_control.group_rate_limit
+    remove_group_rate_limit = group_control.remove_group_rate_limit
+    set_group_concurrency = group_control.set_group_concurrency
+    group_concurrency = group_control.group_concurrency
+    remove_group_concurrency = group_control.remove_group_concurrency
+    rest_group = group_control.rest_group
+    group_rest_ms = group_control.group_rest_ms
+    pause_group = group_control.pause_group
+    resume_group = group_control.resume_group
+    is_group_paused = group_control.is_group_paused
+    group_count = group_control.group_count
+    group_active_count = group_control.group_active_count
+    groups_count = group_control.groups_count
+    set_cron = schedules.set_cron
+    find_cron = schedules.find_cron
+    delete_cron = schedules.delete_cron
+    list_crons = schedules.list_crons
     subscribe = subscriptions.subscribe
     unsubscribe = subscriptions.unsubscribe
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bunqueue.engine.admission import Entry
+from bunqueue.engine.cron import Cron, Definition
+from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import Peer
@@ -52,6 +54,7 @@ class EngineFace(Protocol):
         owner: str | None,
         ttl_ms: int | None,
         is_detached: bool,
+        terms: GroupTerms | None,
         now: int,
     ) -> list[Job] | Later:
         """Take up to ``count`` ready jobs, waiting for the first if asked."""
@@ -331,6 +334,26 @@ class EngineFace(Protocol):
         """Remove one dead letter; False if it is not there."""
         ...
 
+    # -- schedulers ------------------------------------------------------------------------------
+
+    def set_cron(
+        self, definition: Definition, immediately: bool, replaces_leftover: bool, now: int
+    ) -> Cron:
+        """Define a scheduler, or give the one of that name another definition."""
+        ...
+
+    def find_cron(self, name: str) -> Cron:
+        """Return the scheduler of that name."""
+        ...
+
+    def delete_cron(self, name: str, now: int) -> None:
+        """Remove a scheduler; the jobs that it has made stay."""
+        ...
+
+    def list_crons(self) -> list[Cron]:
+        """Return all schedulers, in order of definition."""
+        ...
+
     # -- workers ---------------------------------------------------------------------------------
 
     def register_worker(
@@ -374,6 +397,67 @@ class EngineFace(Protocol):
     def is_fresh(self, worker: RegisteredWorker, now: int) -> bool:
         """Say whether the worker was heard of lately."""
         ...
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def set_group_rate_limit(
+        self, queue_name: str, group_id: str, most: int, duration_ms: int, now: int
+    ) -> None:
+        """Store a rate that replaces the default of pullers that bring one."""
+        ...
+
+    def group_rate_limit(self, queue_name: str, group_id: str) -> Rate | None:
+        """Return the stored rate, or None."""
+        ...
+
+    def remove_group_rate_limit(self, queue_name: str, group_id: str, now: int) -> int:
+        """Drop the stored rate; return 1 if there was one, else 0."""
+        ...
+
+    def set_group_concurrency(
+        self, queue_name: str, group_id: str, concurrency: int, now: int
+    ) -> None:
+        """Store a concurrency that replaces the default of pullers that bring one."""
+        ...
+
+    def group_concurrency(self, queue_name: str, group_id: str) -> int | None:
+        """Return the stored concurrency, or None."""
+        ...
+
+    def remove_group_concurrency(self, queue_name: str, group_id: str, now: int) -> int:
+        """Drop the stored concurrency; return 1 if there was one, else 0."""
+        ...
+
+    def rest_group(self, queue_name: str, group_id: str, duration_ms: int, now: int) -> None:
+        """Let nothing of the group go for a while; in memory only."""
+        ...
+
+    def group_rest_ms(self, queue_name: str, group_id: str, now: int) -> int:
+        """Return how long until the group may go again, in ms; -2 if nothing holds it."""
+        ...
+
+    def pause_group(self, queue_name: str, group_id: str, now: int) -> bool:
+        """Let nothing of the group go any more; False if it was paused already."""
+        ...
+
+    def resume_group(self, queue_name: str, group_id: str, now: int) -> bool:
+        """Let the group go again; False if it was not paused."""
+        ...
+
+    def is_group_paused(self, queue_name: str, group_id: str) -> bool:
+        """Say whether the group is paused."""
+        ...
+
+    def group_count(self, queue_name: str, group_id: str) -> int:
+        """Return how many jobs of the group are queued, due or not."""
+        ...
+
+    def group_active_count(self, queue_name: str, group_id: str) -> int:
+        """Return how many jobs of the group are running."""
+        ...
+
+    def groups_count(self, queue_name: str, most: int | None) -> int:
+        """Return how many jobs of all groups are queued; counting ends at ``most``."""
 
     # -- events and webhooks ---------------------------------------------------------------------
 

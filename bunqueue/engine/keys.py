@@ -37,7 +37,7 @@ def refusal(queue: Queue, key: str, options: JobOptions, now: int) -> str | None
     owner = owner_of(queue, key, now)
     if owner is None or owner.place not in (ACTIVE, PARKED):
         return None
-    return EXTENDED if _strategy(options) == "extend" else None
+    return EXTENDED if strategy(options) == "extend" else None
 
 
 def meet(
@@ -51,10 +51,10 @@ def meet(
     Raises:
         Refused: The key's life was extended, but the owner is running or parked.
     """
-    strategy = _strategy(options)
-    if strategy == "replace":
+    policy = strategy(options)
+    if policy == "replace":
         return True
-    if strategy == "extend":
+    if policy == "extend":
         until = now + int((options.deduplication or {})["ttl"])
         queue.keys[key].until = until
         owner.own_extra().unique_until = until
@@ -64,7 +64,8 @@ def meet(
     return False
 
 
-def _strategy(options: JobOptions) -> str:
+def strategy(options: JobOptions) -> str:
+    """Return what a newcomer does to the owner of its key: reject, extend or replace."""
     policy = options.deduplication or {}
     if policy.get("replace"):
         return "replace"

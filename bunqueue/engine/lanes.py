@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bunqueue.engine.groups import NO_TERMS, Group, Groups, GroupTerms
 from bunqueue.engine.states import QUEUED
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _good(heap: list[Entry]) -> list[Entry]:
 class RunSet:
     """All pending jobs of a queue that wait for a worker or for their time."""
 
-    __slots__ = ("lanes", "order", "delayed", "ready", "ready_high", "not_due", "stale")
+    __slots__ = ("lanes", "order", "delayed", "ready", "ready_high", "not_due", "stale", "groups")
 
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}
@@ -112,12 +113,16 @@ class RunSet:
         self.ready_high = 0  # of these, with a priority above 0
         self.not_due = 0  # jobs in the delayed heap
         self.stale = 0
+        self.groups: Groups | None = None  # made with the first label
 
     def __len__(self) -> int:
         return self.ready + self.not_due
 
     def enter(self, job: "Job", now: int) -> None:
         """Put a queued job where it belongs. Raise its stamp first if it ever stood here before."""
+        group_id = job.extra.group_id
+        if group_id is not None:
+            self._count(group_id, 1)
         if job.run_at > now:
             job.is_ripe = False
             heapq.heappush(self.delayed, (job.run_at, job.seq, job.stamp, job))
@@ -125,11 +130,31 @@ class RunSet:
             return
         job.is_ripe = True
         priority = job.priority
-        lane = self.lanes.get(priority) or self._open_lane(priority)
-        lane.add(job)
+        if group_id is not None and self.groups is not None:
+            self.groups.add(job)
+        else:
+            lane = self.lanes.get(priority) or self._open_lane(priority)
+            lane.add(job)
         self.ready += 1
         if priority > 0:
             self.ready_high += 1
+
+    def _count(self, group_id: str, change: int) -> None:
+        """Note that a group has one queued job more or less."""
+        self.open_group(group_id).pending += change
+        if self.groups is not None:
+            self.groups.pending += change
+
+    def open_group(self, group_id: str) -> Group:
+        """Return the group of that name, made now if there is none."""
+        if self.groups is None:
+            self.groups = Groups()
+        return self.groups.open(group_id)
+
+    def wake_group(self, group_id: str) -> None:
+        """Let a group take turns again that may have been set aside."""
+        if self.groups is not None:
+            self.groups.wake(group_id)
 
     def _open_lane(self, priority: int) -> Lane:
         lane = self.lanes[priority] = Lane()
@@ -144,10 +169,12 @@ class RunSet:
             _, _, stamp, job = heapq.heappop(delayed)
             if job.place == QUEUED and job.stamp == stamp and not job.is_ripe:
                 self.not_due -= 1
+                if job.extra.group_id is not None:
+                    self._count(job.extra.group_id, -1)
                 self.enter(job, now)
 
     def take(self) -> "Job | None":
-        """Remove and return the next ready job, or None. ``mature`` first."""
+        """Remove and return the next ready job without a group, or None. ``mature`` first."""
         if not self.ready:
             return None
         if len(self.order) > EMPTY_LANES_TOLERATED:
@@ -160,6 +187,27 @@ class RunSet:
                     self.ready_high -= 1
                 return job
         return None
+
+    def take_for(self, terms: GroupTerms | None, now: int) -> "Job | None":
+        """Remove and return the next ready job: those without a group, then the groups in turn.
+
+        Args:
+            terms: What the puller says about groups, or None.
+        """
+        terms = terms or NO_TERMS
+        if not terms.is_affine or terms.affinity is None:
+            job = self.take()
+            if job is not None or terms.is_affine:
+                return job
+        if self.groups is None:
+            return None
+        job = self.groups.take(terms, now)
+        if job is not None:
+            self.ready -= 1
+            if job.priority > 0:
+                self.ready_high -= 1
+            self._count(job.extra.group_id or "", -1)
+        return job
 
     def _close_empty_lanes(self) -> None:
         """Drop the lanes at the top that have run dry."""
@@ -180,6 +228,8 @@ class RunSet:
                 self.ready_high -= 1
         else:
             self.not_due -= 1
+        if job.extra.group_id is not None:
+            self._count(job.extra.group_id, -1)
         self.stale += 1
 
     def tidy(self) -> None:
@@ -191,6 +241,8 @@ class RunSet:
             for lane in self.lanes.values():
                 lane.sweep()
             self.delayed = _good(self.delayed)
+            if self.groups is not None:
+                self.groups.sweep()
             self.stale = 0
 
     def next_due_at(self) -> int | None:
@@ -207,6 +259,8 @@ class RunSet:
         """Yield every pending job, in no order."""
         for lane in self.lanes.values():
             yield from lane.jobs()
+        if self.groups is not None:
+            yield from self.groups.jobs()
         for _, _, stamp, job in self.delayed:
             if job.place == QUEUED and job.stamp == stamp and not job.is_ripe:
                 yield job
@@ -216,4 +270,6 @@ class RunSet:
         self.lanes.clear()
         self.order.clear()
         self.delayed.clear()
+        if self.groups is not None:
+            self.groups.clear_ready()
         self.ready = self.ready_high = self.not_due = self.stale = 0

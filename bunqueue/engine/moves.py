@@ -14,6 +14,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
+from bunqueue.engine.successors import heir
 from bunqueue.engine.undo import put_back, remember
 from bunqueue.errors import NotFound, WrongPlace
 
@@ -120,6 +121,7 @@ def change_priority(
         job.stamp += 1
         job.queue.run_set.enter(job, now)
         engine.storage.rewritten(job)
+        engine.storage.changed(job)  # the timeline
 
 
 def change_delay(engine: "Engine", job_id: str, delay_ms: int, token: str | None, now: int) -> None:
@@ -183,9 +185,9 @@ def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> 
 
 
 def update_data(engine: "Engine", job_id: str, data: bytes, now: int) -> None:
-    """Replace the payload (packed) of a job that has not ended."""
+    """Replace the payload (packed) of a job that has not ended, or of who repeats it."""
     refusal = "Job not found or cannot be updated"
-    with _held(engine, job_id, refusal, now) as job:
+    with _held(engine, heir(engine, job_id), refusal, now) as job:
         if job.place not in (QUEUED, ACTIVE, PARKED):
             raise WrongPlace(refusal)
         job.data = data

@@ -17,12 +17,14 @@ from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import (
     end_delivery,
     forget,
+    free_group_slot,
     put_in,
     requeue,
     stop_ttl,
     take_out,
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
+from bunqueue.engine.successors import succeed
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
@@ -87,6 +89,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     token = job.token
     if place == ACTIVE:
         del queue.active[job.id]
+        if job.extra.group_id is not None:
+            free_group_slot(job)
         end_delivery(engine, job)
     else:  # a late outcome of a delivery that was taken back: it saves a second run
         queue.run_set.leave(job)
@@ -114,6 +118,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
         engine.storage.changed(job)
     stop_ttl(engine, job)
     engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
+    if job.options.repeat is not None:
+        succeed(engine, job, now)
     if engine.waits and job.id in engine.waits:
         engine.end_waits(job)
     if engine.listeners:

@@ -22,6 +22,8 @@ def take_out(engine: "Engine", job: Job) -> None:
         queue.run_set.leave(job)
     elif place == ACTIVE:
         del queue.active[job.id]
+        if job.extra.group_id is not None:
+            free_group_slot(job)
         end_delivery(engine, job)
     elif place == PARKED:
         del queue.parked[job.id]
@@ -46,6 +48,8 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
         queue.run_set.enter(job, now)
     elif place == ACTIVE:
         queue.active[job.id] = job
+        if job.extra.group_id is not None:
+            take_group_slot(job)
         if job.delivery is not None:
             _take_up(engine, job, job.delivery)
     elif place == PARKED:
@@ -56,6 +60,19 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
     elif place == FAILED:
         queue.failed[job.id] = job
         queue.is_disordered = True
+
+
+def take_group_slot(job: Job) -> None:
+    """Count the job among its group's running ones."""
+    job.queue.run_set.open_group(job.extra.group_id or "").active += 1
+
+
+def free_group_slot(job: Job) -> None:
+    """Count the job out; its group may take turns again."""
+    run_set = job.queue.run_set
+    group_id = job.extra.group_id or ""
+    run_set.open_group(group_id).active -= 1
+    run_set.wake_group(group_id)
 
 
 def _take_up(engine: "Engine", job: Job, delivery: Delivery) -> None:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.lanes import RunSet
 from bunqueue.engine.limits import Gate
 from bunqueue.engine.locks import Lock
@@ -152,7 +153,17 @@ class KeyOwner:
 class Waiter:
     """A long poll: a pull that waits for a job."""
 
-    __slots__ = ("later", "peer", "queue", "count", "owner", "ttl_ms", "is_detached", "timer")
+    __slots__ = (
+        "later",
+        "peer",
+        "queue",
+        "count",
+        "owner",
+        "ttl_ms",
+        "is_detached",
+        "terms",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -163,6 +174,7 @@ class Waiter:
         owner: str | None,
         ttl_ms: int,
         is_detached: bool,
+        terms: GroupTerms | None,
     ) -> None:
         self.later = later
         self.peer = peer
@@ -171,4 +183,5 @@ class Waiter:
         self.owner = owner
         self.ttl_ms = ttl_ms
         self.is_detached = is_detached
+        self.terms = terms
         self.timer: list[Any] | None = None

@@ -9,7 +9,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import control, deadletters, keys, metrics, webhooks
+from bunqueue.engine import (
+    control,
+    deadletters,
+    group_control,
+    keys,
+    metrics,
+    schedules,
+    webhooks,
+)
 from bunqueue.engine.job import Job
 from bunqueue.engine.outcomes import charge
 from bunqueue.engine.places import put_in
@@ -49,6 +57,9 @@ def recover(engine: "Engine", now: int) -> Recovered:
     webhooks.restore(engine, saved.tables)
     for name, values in saved.tables.get("queues", {}).items():
         control.restore(engine.open_queue(name), values, now)
+    for values in saved.tables.get(group_control.TABLE, {}).values():
+        group_control.restore_group(engine, values)
+    schedules.restore(engine, saved.tables.get(schedules.TABLE, {}), now)
     interrupted: list[Job] = []
     completed: list[Job] = []
     for job in saved.jobs(engine.open_queue):

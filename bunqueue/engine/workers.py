@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.claiming import end_poll
 from bunqueue.errors import NotFound
 
 if TYPE_CHECKING:
@@ -82,8 +83,26 @@ def register_worker(
     if pid is not None:
         worker.pid = pid
     worker.seen_at = now
+    if worker.peer is not None and worker.peer is not peer:
+        _end_old_polls(engine, worker, worker.peer)
     worker.peer = peer
     return worker
+
+
+def _end_old_polls(engine: "Engine", worker: RegisteredWorker, old: "Peer") -> None:
+    """End the polls that the worker left on its old link, with nothing.
+
+    That link may be half open: a job handed to it would wait there for its lease to run out. If
+    it is not, the worker just asks again.
+    """
+    for name in worker.queues:
+        queue = engine.queues.get(name)
+        if queue is None:
+            continue
+        with queue.shard.lock:
+            for waiter in list(queue.waiters):
+                if waiter.peer is old and waiter.owner == worker.id:
+                    end_poll(engine, waiter)
 
 
 def unregister_worker(engine: "Engine", worker_id: str) -> None:

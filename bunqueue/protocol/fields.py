@@ -35,6 +35,11 @@ class Field:
     required: bool = False
     doc: str = ""
 
+    @property
+    def refuses_null(self) -> bool:
+        """Null is not "absent" here but a wrong value."""
+        return False
+
     def problem(self, name: str, value: Any) -> str | None:
         """Return what is wrong with ``value`` under ``name``, or None. Null: only when required."""
         if value is None and self.required:
@@ -194,6 +199,10 @@ class QueueName(Field):
 class JobName(Field):
     """The name of a job; absent is "default", null is refused."""
 
+    @property
+    def refuses_null(self) -> bool:
+        return True
+
     def problem(self, name: str, value: Any) -> str | None:  # noqa: ARG002  # a fixed text
         if isinstance(value, str) and 0 < len(value) <= JOB_NAME_CHARS_MAX:
             return None
@@ -346,7 +355,13 @@ def compile_check(fields: Mapping[str, Field]) -> Check:
         lines.append(f"    x = get({name!r})")
         if is_queue:
             lines.append("    if x.__class__ is not str or x not in known:")
-        elif isinstance(field, JobName):
+        elif field.refuses_null and field.required:
+            lines += [
+                f"    if {name!r} not in request:",
+                f"        return {name + ' is required'!r}",
+                f"    if not ({fast}):",
+            ]
+        elif field.refuses_null:
             lines.append(f"    if not ({fast}) and (x is not None or {name!r} in request):")
         elif field.required:
             lines.append(f"    if not ({fast}):" if fast else "    if True:")

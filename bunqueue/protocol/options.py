@@ -11,7 +11,6 @@ from typing import Any
 
 from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import (
-    GROUP_ID_CHARS_MAX,
     TAG_CHARS_MAX,
     Check,
     Field,
@@ -19,11 +18,11 @@ from bunqueue.protocol.fields import (
     IdList,
     Map,
     Number,
-    SafeInteger,
     Text,
     TextList,
     compile_check,
 )
+from bunqueue.protocol.group_fields import GroupId, GroupPriority, GroupSize
 
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
@@ -61,25 +60,6 @@ class Backoff(Field):
 
 
 _BACKOFF_MS = Number(max=DAY_MS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupId(Field):
-    """The label of a group."""
-
-    def problem(self, name: str, value: Any) -> str | None:
-        if not isinstance(value, str):
-            return f"{name} must be a string"
-        if not value:
-            return f"{name} must be a non-empty string"
-        if len(value) > GROUP_ID_CHARS_MAX:
-            return f"{name} must be at most {GROUP_ID_CHARS_MAX} characters"
-        if "\0" in value:
-            return f"{name} must not contain NUL characters"
-        return None
-
-    def kind(self) -> str:
-        return f"string 1..{GROUP_ID_CHARS_MAX} without NUL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +159,7 @@ OPTIONS: tuple[Option, ...] = (
         "groupMaxSize",
         "group_max_size",
         None,
-        SafeInteger(doc="Refuse when the group holds more."),
+        GroupSize(doc="Refuse when the group holds as many pending jobs."),
         per_job=True,
     ),
     Option("lifo", "lifo", False, Flag(doc="Among equal priorities: first, newest first.")),
@@ -259,7 +239,14 @@ _SHARED = tuple(option for option in OPTIONS if not option.per_job)
 _SHARED_NAMES = frozenset(option.wire for option in _SHARED)
 
 OPTION_FIELDS: Mapping[str, Field] = {option.wire: option.field for option in OPTIONS}
-check_options: Check = compile_check(OPTION_FIELDS)
+_check_plain: Check = compile_check(OPTION_FIELDS)
+# A label changes what a priority is.
+_check_grouped: Check = compile_check({**OPTION_FIELDS, "priority": GroupPriority()})
+
+
+def check_options(request: Mapping[str, Any]) -> str | None:
+    """Return the first problem of a request's job options, or None."""
+    return _check_grouped(request) if "groupId" in request else _check_plain(request)
 
 
 class JobOptions:

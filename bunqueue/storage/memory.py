@@ -15,6 +15,7 @@ class MemoryStorage:
     is_persistent = False
     is_refusing = False
     is_congested = False
+    is_hanging = False
 
     def __init__(self) -> None:
         self.answer_waits = NO_WAIT

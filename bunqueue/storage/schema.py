@@ -102,6 +102,40 @@ QUEUES: Final = Table(
         "failed_total INTEGER NOT NULL",
     ),
 )
+GROUPS: Final = Table(
+    "groups",
+    (
+        "key TEXT PRIMARY KEY",  # queue, NUL, group
+        "queue TEXT NOT NULL",
+        "group_id TEXT NOT NULL",
+        "rate_limit INTEGER",
+        "rate_duration_ms INTEGER",
+        "concurrency INTEGER",
+        "paused INTEGER NOT NULL",
+    ),
+)
+CRONS: Final = Table(
+    "crons",
+    (
+        "name TEXT PRIMARY KEY",
+        "queue TEXT NOT NULL",
+        "job_name TEXT NOT NULL",
+        "schedule TEXT",
+        "repeat_every_ms INTEGER",
+        "timezone TEXT",
+        "next_run INTEGER NOT NULL",
+        "executions INTEGER NOT NULL",
+        "max_limit INTEGER",
+        "priority INTEGER NOT NULL",
+        "unique_key TEXT",
+        "dedup TEXT",  # JSON
+        "skip_missed INTEGER NOT NULL",
+        "skip_if_no_worker INTEGER NOT NULL",
+        "prevent_overlap INTEGER NOT NULL",
+        "job_options TEXT",  # JSON
+        "data BLOB NOT NULL",  # msgpack
+    ),
+)
 WEBHOOKS: Final = Table(
     "webhooks",
     (
@@ -138,7 +172,17 @@ METRICS_MINUTE: Final = Table(
         "failed INTEGER NOT NULL",
     ),
 )
-TABLES: Final = (JOBS, STATE, META, QUEUES, WEBHOOKS, METRICS_TOTAL, METRICS_MINUTE)
+TABLES: Final = (
+    JOBS,
+    STATE,
+    META,
+    QUEUES,
+    GROUPS,
+    CRONS,
+    WEBHOOKS,
+    METRICS_TOTAL,
+    METRICS_MINUTE,
+)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
 WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 

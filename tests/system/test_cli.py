@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import trustme
@@ -296,10 +297,12 @@ def test_a_second_broker_on_the_file_is_exit_1(broker, tmp_path):
 
 
 def test_the_launcher_runs_from_a_checkout(tmp_path):
+    # A checkout without a virtual environment of its own takes the first Python there is.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(ROOT / "bin/bunqueue"), "--version"],
         cwd=tmp_path,
-        env=clean_environment(),
+        env=clean_environment() | {"PATH": path},
         capture_output=True,
         text=True,
         timeout=RUN_S_MAX,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine import World
+from tests.support.engine import ScriptedStorage, World, persistent_world
 
 SWEEPS_MS = 12_000  # two stall sweeps
 
@@ -43,6 +43,16 @@ def test_a_priority_given_later_does_not_change_the_first_line(world: World) -> 
     world.ok("ChangePriority", id=job_id, priority=7)
 
     assert ["waiting"] == timeline(world, job_id)
+
+
+def test_what_a_new_priority_writes_down_gets_into_the_file() -> None:
+    world = persistent_world()
+    job_id = world.push()
+    world.settle()
+    world.send("ChangePriority", id=job_id, priority=7)
+
+    assert isinstance(world.storage, ScriptedStorage)
+    assert {("rewritten", job_id), ("changed", job_id)} == set(world.storage.notes)
 
 
 def test_a_run_that_ended_with_its_connection_stays_in_the_timeline(world: World) -> None:
@@ -159,3 +169,36 @@ def test_registering_again_keeps_the_name_and_what_is_not_given(world: World) ->
     assert ("a", "h", 3, ["r"]) == tuple(
         again[key] for key in ("name", "hostname", "pid", "queues")
     )
+
+
+# -- moments that the caller gives ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "delay", "state"),
+    [(100_000, 50_000, "waiting"), (100_000, 500_000, "delayed"), (-100_000, 0, "delayed")],
+)
+def test_the_first_line_tells_of_the_admission(
+    world: World, age_ms: int, delay: int, state: str
+) -> None:
+    job_id = world.push(timestamp=world.now - age_ms, delay=delay)
+    [line] = world.job(job_id)["timeline"]
+
+    assert (state, world.now) == (line["state"], line["timestamp"])
+
+
+# -- numbers without a meaning -------------------------------------------------------------------
+
+
+def test_a_negative_grace_spares_nothing(world: World) -> None:
+    job_id = world.push()
+
+    assert [job_id] == world.ok("Clean", queue="q", grace=-1)["ids"]
+
+
+def test_a_negative_number_of_lines_keeps_none(world: World) -> None:
+    job_id = world.push()
+    world.ok("AddLog", id=job_id, message="m")
+    world.ok("ClearLogs", id=job_id, keepLogs=-1)
+
+    assert 0 == world.ok("GetLogs", id=job_id)["data"]["count"]

@@ -11,7 +11,7 @@ from bunqueue.commands import COMMANDS, Command, dispatch
 from bunqueue.commands.registry import command
 from bunqueue.engine.later import Later
 from bunqueue.protocol.codec import UNDEFINED
-from bunqueue.protocol.fields import QueueName
+from bunqueue.protocol.fields import QueueName, SafeInteger
 from tests.support.engine import World
 
 FOUNDATION = """
@@ -213,12 +213,20 @@ def test_a_missing_field_is_named(world: World, name: str, fields: list[str], mi
         "delay": 0,
         "progress": 0,
         "priority": 0,
+        "max": 1,
+        "duration": 1,
+        "concurrency": 1,
     }
     request = {field: good.get(field, "x") for field in fields if field != missing}
 
-    text = "Queue name is required" if missing == "queue" else f"{missing} is required"
+    field = COMMANDS[name].fields[missing]
+    if isinstance(field, SafeInteger):  # the reference has one text for all that is wrong
+        text = f"{missing} must be a positive safe integer"
+    else:
+        text = "Queue name is required" if missing == "queue" else f"{missing} is required"
+    null_text = "groupId must be a string" if missing == "groupId" else text
     assert text == world.error(name, **request)
-    assert text == world.error(name, **request, **{missing: None})
+    assert null_text == world.error(name, **request, **{missing: None})
 
 
 QUEUE_IS_OPTIONAL = {"Metrics", "AddWebhook"}

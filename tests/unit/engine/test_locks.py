@@ -156,4 +156,4 @@ def test_an_engine_needs_no_locks_where_its_caller_excludes_everyone() -> None:
     engine.recover(START)
     peer = FakePeer(engine, Clock())
 
-    assert [] == engine.pull(peer, "q", 1, 0, None, None, False, START)
+    assert [] == engine.pull(peer, "q", 1, 0, None, None, False, None, START)

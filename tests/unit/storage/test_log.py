@@ -597,6 +597,20 @@ def test_a_slow_disk_is_congestion(rig, monkeypatch):
     assert rig.log.is_congested
 
 
+def test_a_disk_that_has_long_been_silent_is_told_as_trouble(rig, monkeypatch):
+    rig.log.added(make_job(1))
+    rig.loop.ring()
+    assert rig.log.status()["error"] is None
+    monkeypatch.setattr(log_module, "SILENT_MS", 0)
+    status = rig.log.status()
+
+    assert status["error"].startswith("the disk has not answered for ")
+    assert status["since"] <= 1_000
+    assert not status["diskFull"]
+    rig.writer.commit()
+    assert rig.log.status()["error"] is None
+
+
 def test_a_disk_that_refuses_is_no_congestion_so_that_pushes_are_served_from_memory(
     rig, monkeypatch
 ):

@@ -1,0 +1,215 @@
+"""Operations on one group of a queue: limits, pause, counts (engine.md 2.2, wire.md 2.9)."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from bunqueue.engine.groups import Group, Rate
+from bunqueue.engine.queue import Queue
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+TABLE = "groups"
+
+
+def row_key(queue_name: str, group_id: str) -> str:
+    """Return the key of a group's row; neither part can hold the separator."""
+    return f"{queue_name}\0{group_id}"
+
+
+def _find(engine: "Engine", queue_name: str, group_id: str) -> Group | None:
+    queue = engine.queues.get(queue_name)
+    if queue is None or queue.run_set.groups is None:
+        return None
+    return queue.run_set.groups.by_id.get(group_id)
+
+
+def _changed(engine: "Engine", queue: Queue, group: Group, now: int) -> None:
+    """Write the group's settings, answer after the commit, serve who may go now."""
+    _store(engine, queue, group)
+    engine.storage.sync()
+    queue.used_at = now
+    queue.run_set.wake_group(group.id)
+    if queue.waiters:
+        engine.serve(queue, now)
+
+
+def _store(engine: "Engine", queue: Queue, group: Group) -> None:
+    """Write the group's settings; one that has none left loses its row."""
+    key = row_key(queue.name, group.id)
+    if group.has_settings:
+        rate = group.rate
+        engine.storage.put(
+            TABLE,
+            key,
+            (
+                queue.name,
+                group.id,
+                None if rate is None else rate.max,
+                None if rate is None else rate.duration_ms,
+                group.concurrency,
+                int(group.is_paused),
+            ),
+        )
+    else:
+        engine.storage.delete(TABLE, key)
+
+
+def store_rows(engine: "Engine", queue: Queue) -> None:
+    """Write the settings of every group of the queue again."""
+    for group in _all(queue):
+        if group.has_settings:
+            _store(engine, queue, group)
+
+
+def _all(queue: Queue) -> Iterable[Group]:
+    groups = queue.run_set.groups
+    return () if groups is None else groups.by_id.values()
+
+
+def restore_group(engine: "Engine", values: tuple[Any, ...]) -> None:
+    """Set a group up from its row."""
+    queue_name, group_id, limit, duration_ms, concurrency, paused = values[:6]
+    group = engine.open_queue(queue_name).run_set.open_group(group_id)
+    group.rate = None if limit is None else Rate(limit, duration_ms)
+    group.concurrency = concurrency
+    group.is_paused = bool(paused)
+
+
+def drop_rows(engine: "Engine", queue: Queue) -> None:
+    """Forget the stored settings of every group of the queue."""
+    for group in _all(queue):
+        if group.has_settings:
+            engine.storage.delete(TABLE, row_key(queue.name, group.id))
+
+
+def set_group_rate_limit(
+    engine: "Engine", queue_name: str, group_id: str, most: int, duration_ms: int, now: int
+) -> None:
+    """Store a rate that replaces the default of pullers that bring one."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        group = queue.run_set.open_group(group_id)
+        group.rate = Rate(most, duration_ms)
+        _changed(engine, queue, group, now)
+
+
+def group_rate_limit(engine: "Engine", queue_name: str, group_id: str) -> Rate | None:
+    """Return the stored rate, or None."""
+    group = _find(engine, queue_name, group_id)
+    return None if group is None else group.rate
+
+
+def remove_group_rate_limit(engine: "Engine", queue_name: str, group_id: str, now: int) -> int:
+    """Drop the stored rate; return 1 if there was one, else 0."""
+    queue = engine.queues.get(queue_name)
+    group = _find(engine, queue_name, group_id)
+    if queue is None or group is None or group.rate is None:
+        return 0
+    with queue.shard.lock:
+        group.rate = None
+        _changed(engine, queue, group, now)
+        return 1
+
+
+def set_group_concurrency(
+    engine: "Engine", queue_name: str, group_id: str, concurrency: int, now: int
+) -> None:
+    """Store a concurrency that replaces the default of pullers that bring one."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        group = queue.run_set.open_group(group_id)
+        group.concurrency = concurrency
+        _changed(engine, queue, group, now)
+
+
+def group_concurrency(engine: "Engine", queue_name: str, group_id: str) -> int | None:
+    """Return the stored concurrency, or None."""
+    group = _find(engine, queue_name, group_id)
+    return None if group is None else group.concurrency
+
+
+def remove_group_concurrency(engine: "Engine", queue_name: str, group_id: str, now: int) -> int:
+    """Drop the stored concurrency; return 1 if there was one, else 0."""
+    queue = engine.queues.get(queue_name)
+    group = _find(engine, queue_name, group_id)
+    if queue is None or group is None or group.concurrency is None:
+        return 0
+    with queue.shard.lock:
+        group.concurrency = None
+        _changed(engine, queue, group, now)
+        return 1
+
+
+def rest_group(
+    engine: "Engine", queue_name: str, group_id: str, duration_ms: int, now: int
+) -> None:
+    """Let nothing of the group go for a while; in memory only."""
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        queue.run_set.open_group(group_id).rests_until = now + duration_ms
+        queue.used_at = now
+
+
+def group_rest_ms(engine: "Engine", queue_name: str, group_id: str, now: int) -> int:
+    """Return how long until the group may go again, in ms; -2 if it neither rests nor is full."""
+    group = _find(engine, queue_name, group_id)
+    if group is None:
+        return -2
+    until = group.rests_until
+    rate = group.window_rate
+    if rate is not None and group.window_until > now and group.window_count >= rate.max:
+        until = max(until, group.window_until)
+    return until - now if until > now else -2
+
+
+def pause_group(engine: "Engine", queue_name: str, group_id: str, now: int) -> bool:
+    """Let nothing of the group go any more; False if it was paused already."""
+    return _set_paused(engine, queue_name, group_id, True, now)
+
+
+def resume_group(engine: "Engine", queue_name: str, group_id: str, now: int) -> bool:
+    """Let the group go again; False if it was not paused."""
+    return _set_paused(engine, queue_name, group_id, False, now)
+
+
+def _set_paused(
+    engine: "Engine", queue_name: str, group_id: str, is_paused: bool, now: int
+) -> bool:
+    if not is_paused and _find(engine, queue_name, group_id) is None:
+        return False
+    queue = engine.open_queue(queue_name)
+    with queue.shard.lock:
+        group = queue.run_set.open_group(group_id)
+        if group.is_paused == is_paused:
+            return False
+        group.is_paused = is_paused
+        _changed(engine, queue, group, now)
+        return True
+
+
+def is_group_paused(engine: "Engine", queue_name: str, group_id: str) -> bool:
+    """Say whether the group is paused."""
+    group = _find(engine, queue_name, group_id)
+    return group is not None and group.is_paused
+
+
+def group_count(engine: "Engine", queue_name: str, group_id: str) -> int:
+    """Return how many jobs of the group are queued, due or not."""
+    group = _find(engine, queue_name, group_id)
+    return 0 if group is None else group.pending
+
+
+def group_active_count(engine: "Engine", queue_name: str, group_id: str) -> int:
+    """Return how many jobs of the group are running."""
+    group = _find(engine, queue_name, group_id)
+    return 0 if group is None else group.active
+
+
+def groups_count(engine: "Engine", queue_name: str, most: int | None) -> int:
+    """Return how many jobs of all groups are queued; counting ends at ``most``."""
+    queue = engine.queues.get(queue_name)
+    if queue is None or queue.run_set.groups is None:
+        return 0
+    count = queue.run_set.groups.pending
+    return count if most is None else min(count, most)
