@@ -189,7 +189,7 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
                 told = (engine, "duplicated", queue.name, owner.id, now)
                 if owner.place == ADMITTED:  # first its own admission is told, if it comes to that
                     engine.storage.sync(None, told, emit)
-                else:
+                elif keys.strategy(options) == "reject":
                     emit(*told)
                 return _twin(engine, owner)
             if owner.place == ACTIVE:

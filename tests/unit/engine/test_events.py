@@ -115,6 +115,13 @@ def test_an_id_that_lives_is_no_event_but_a_key_is(world: World) -> None:
     assert "a" == world.events[-1]["jobId"]
 
 
+def test_a_key_whose_life_is_extended_is_no_event(world: World) -> None:
+    world.push(uniqueKey="k")
+    world.push(uniqueKey="k", dedup={"extend": True, "ttl": 10_000})
+
+    assert ["pushed"] == kinds(world)
+
+
 @pytest.mark.parametrize("make", [World, persistent_world])
 def test_a_job_that_is_replaced_is_told_as_removed(make: Callable[[], World]) -> None:
     world = make()
@@ -287,6 +294,39 @@ def test_two_generations_of_an_id_are_told_one_after_the_other(file_world: World
     world.settle()
 
     assert ["pushed", "pulled", "completed", "pushed"] == kinds(world)
+
+
+def test_a_successor_whose_commit_fails_is_not_told(file_world: World) -> None:
+    world = file_world
+    job_id = world.push(repeat={"every": 1_000})
+    world.settle()
+    world.forward(2_000)
+    assert job_id == world.pull()
+    world.events.clear()
+    world.storage.fails = True
+    world.error("ACK", id=job_id)
+    assert [] == world.events
+
+    world.storage.fails = False
+    world.ok("ACK", id=job_id)
+    assert ["pushed", "completed"] == kinds(world)
+
+
+def test_a_scheduler_that_could_not_be_written_is_not_told(file_world: World) -> None:
+    world = file_world
+    world.storage.fails = True
+    world.error("Cron", name="c", queue="q", repeatEvery=60_000, data={})
+
+    assert [] == world.events
+
+
+def test_a_subscriber_hears_of_jobs_not_of_schedulers(world: World) -> None:
+    peer = world.connect()
+    world.ok("SubscribeEvents", peer, queue="q")
+    world.ok("Cron", name="c", queue="q", repeatEvery=60_000, data={})
+    world.forward(61_000)
+
+    assert ["pushed"] == [event.kind for event in peer.heard]
 
 
 # -- who listens -----------------------------------------------------------------------------------
