@@ -35,6 +35,7 @@ from bunqueue.engine.events import Event, Listener
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.index import JobIndex
 from bunqueue.engine.job import Job
+from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import LockFactory, Rank, no_lock
 from bunqueue.engine.places import forget
@@ -110,6 +111,7 @@ class Engine:
         untold: (queue name, job id) -> events that wait for their commit, in order.
         subscriptions, webhooks: The two of ours.
         metrics: queue name -> figures; ``recounted``: names whose figures have to be written.
+        latencies: How long commands took; noted by whoever runs them.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
         deaf_at: The same while the disk hangs and nobody is listened to, else None.
@@ -154,6 +156,7 @@ class Engine:
         storage.before_cut = partial(metrics.write, self)
         self.totals = Totals()
         self.rates = Rates()
+        self.latencies = Latencies()
         self.is_draining = False
         self.started_at = 0
         self.last_now = 0

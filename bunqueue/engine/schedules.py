@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import keys, workers
 from bunqueue.engine.cron import Cron, Timetable, from_row, to_row
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.timers import Timer
 from bunqueue.errors import Refused, StorageFailed
 
@@ -37,6 +37,7 @@ STALE_MAX: Final = 1_000  # entries of the heap that may be stale before it is b
 
 RESTARTED: Final = "restarted"
 CLOCK_SET: Final = "clock set"
+ASKED_FOR: Final = ("cron:created", "cron:updated", "cron:deleted")
 
 
 class Schedules:
@@ -298,4 +299,6 @@ def store(engine: "Engine", cron: Cron) -> None:
 def tell(engine: "Engine", kind: str, cron: Cron, now: int, **extra: Any) -> None:
     """Tell listeners, which exist, of a scheduler; fields that are None are left out."""
     given = {name: value for name, value in extra.items() if value is not None}
-    emit(engine, kind, cron.definition.queue, "", now, name=cron.name, **given)
+    # What somebody asked for is undone if it cannot be written; what the clock did stays done.
+    say = announce if kind in ASKED_FOR else emit
+    say(engine, kind, cron.definition.queue, "", now, name=cron.name, **given)

@@ -343,6 +343,7 @@ def sample_rates(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG
     """Bring moving averages and the highest number of jobs up to date."""
     engine.index.sample()
     engine.rates.sample(engine.totals, now)
+    engine.latencies.settle()
 
 
 def sweep_dead_letters(engine: "Engine", now: int, at_most: int) -> None:

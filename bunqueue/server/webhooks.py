@@ -39,6 +39,7 @@ CONNECT_S_MAX: Final = 5.0  # of that: one address, so that another one gets its
 WAITING_MAX: Final = 1_000  # deliveries of one webhook
 WAITING_BYTES_MAX: Final = 16 << 20  # and their payloads
 GOODBYE_S_MAX: Final = 5.0  # for what waits when the server stops
+LAST_COMMIT_S: Final = 0.05  # until what was done last is committed and told: a flush and a little
 
 # Kinds of event whose payload goes out as ``data``.
 WITH_DATA: Final = frozenset({"pushed", "pulled", "completed", "failed"})
@@ -102,6 +103,7 @@ class Deliveries:
 
     def close(self) -> None:
         """Waits a moment for what is in the queues, then gives it up."""
+        gevent.sleep(LAST_COMMIT_S)
         self._broker.engine.webhooks.deliver = None
         running = [sender.greenlet for sender in self._senders.values()]
         gevent.joinall(running, GOODBYE_S_MAX)
@@ -261,6 +263,8 @@ def post(
     """
     sock = _connected(addresses_of(target, allowed, resolve), target.port)
     try:
+        # Head and body leave in two writes; the second must not wait for the first's receipt.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if target.scheme == "https":
             sock = _encrypted(sock, target.host)
         connection = http.client.HTTPConnection(target.host, target.port)

@@ -215,6 +215,36 @@ def test_an_admitted_job_is_written_as_queued(rig):
     assert [] == rig.writer.rows("state")
 
 
+def test_who_follows_hurries_nothing_and_is_told_after_the_undos(rig):
+    told = []
+    rig.log.added(make_job(1))
+    rig.log.follow(told.append)
+    rig.loop.end_turn()
+    assert [] == rig.writer.batches
+
+    rig.log.sync(told.append, ("undone",))
+    rig.loop.end_turn()
+    rig.writer.fail()
+    assert ["undone", False] == told
+
+
+def test_who_follows_nothing_is_told_by_the_timer(rig):
+    told = []
+    rig.log.follow(told.append)
+    assert [FLUSH_MS] == rig.loop.ring()
+
+    assert [True] == told
+    assert [] == rig.writer.batches
+
+
+def test_what_is_noted_just_before_a_cut_is_in_that_batch(rig):
+    rig.log.before_cut = lambda: rig.log.put("metrics_minute", "q|1", (2, 3))
+    rig.log.added(make_job(1))
+    rig.settle()
+
+    assert [["q|1", 2, 3]] == rig.writer.rows("metrics_minute")
+
+
 def test_the_newest_row_of_a_small_table_wins(rig):
     rig.log.put("queues", "emails", (1, *[None] * 6, 0, 0))
     rig.log.put("queues", "emails", (0, *[None] * 6, 5, 0))
