@@ -346,6 +346,9 @@ def slow(job):
 
 def make():
     return [Worker("made", greet, autorun=False, port=int(os.environ["BUNQUEUE_TCP_PORT"]))]
+
+def started():
+    return Worker("made", greet, port=int(os.environ["BUNQUEUE_TCP_PORT"]))
 """
 
 
@@ -432,6 +435,53 @@ def test_worker_takes_a_factory(memory_broker, shop):
 
     assert 0 == done.status, done.err
     assert "hello 1" in bunqueue("job", "result", job_id, broker=memory_broker).out
+
+
+def test_options_win_over_a_worker_that_has_not_started(memory_broker, shop):
+    job_id = pushed(memory_broker, data="1", queue="made")
+    elsewhere = {"BUNQUEUE_TCP_PORT": str(free_port())}
+
+    done = bunqueue(
+        *("worker", "shop:make", "-x", "thread", "-c", "2", "-n", "ann", "--batch-size", "3"),
+        *("--poll-timeout", "50", "--max-jobs", "1", "--lock-ttl", "9s", "--heartbeat", "1"),
+        *("--grace", "5", "--url", f"bunqueue://{memory_broker.host}:{memory_broker.port}"),
+        directory=shop,
+        env=elsewhere,
+    )
+
+    assert 0 == done.status, done.err
+    assert "name=ann" in done.err
+    assert "hello 1" in bunqueue("job", "result", job_id, broker=memory_broker).out
+
+
+def test_options_are_refused_by_a_worker_that_has_started(memory_broker, shop):
+    done = worker("shop:started", "-c", "2", broker=memory_broker, shop=shop)
+
+    assert (2, "") == (done.status, done.out)
+    assert "use autorun=False" in done.err
+
+
+def test_a_worker_says_that_it_reaches_no_broker(shop):
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-m", "bunqueue", "worker", "shop:greet", "-q", "a", "-p", str(port)],
+        cwd=shop,
+        env=clean_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            lines = iter(process.stderr.readline, "")
+            assert any(f"no broker reached at localhost:{port}" in line for line in lines)
+        finally:
+            process.kill()
+
+
+def test_a_queue_is_refused_where_no_handler_wants_it(memory_broker, shop):
+    done = worker("shop:make", "-q", "emails", broker=memory_broker, shop=shop)
+
+    assert 2 == done.status
+    assert "-q is for handlers" in done.err
 
 
 @pytest.mark.parametrize("executor", ["greenlet", "thread"])

@@ -1,6 +1,6 @@
 import pytest
 
-from bunqueue.cli.call import address
+from bunqueue.cli.call import address, named_address
 from bunqueue.cli.usage import UsageError
 
 NONE = {
@@ -58,3 +58,17 @@ def test_a_url_of_another_form_is_refused(url):
 def test_a_port_out_of_range_is_refused(port):
     with pytest.raises(UsageError, match="the port must be"):
         address(NONE | {"--port": port}, {})
+
+
+def test_only_the_options_name_an_address():
+    environ = {"HOST": "c", "TCP_PORT": "2", "BQ_TOKEN": "t"}
+
+    assert {} == named_address(NONE, environ)
+    assert {"host": "a", "port": 1} == named_address(NONE | {"--host": "a", "--port": "1"}, environ)
+
+
+def test_a_url_names_the_whole_address():
+    args = NONE | {"--url": "bunqueue://b"}
+
+    assert {"host": "b", "port": 6789, "token": None, "tls": None} == named_address(args, {})
+    assert "t" == named_address(args, {"BQ_TOKEN": "t", "TCP_PORT": "2"})["token"]
