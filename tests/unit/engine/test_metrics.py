@@ -212,3 +212,20 @@ def test_figures_of_names_long_gone_are_dropped(monkeypatch: pytest.MonkeyPatch)
     complete(world, queue="c")
 
     assert ["b", "c"] == list(world.engine.metrics)
+
+
+def test_old_queues_that_live_on_keep_no_figures_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_MAX", 4)
+    monkeypatch.setattr(metrics, "FORGET_LOOKS_MAX", 2)
+    world = World()
+    for name in ("a", "b", "c"):  # more than are looked at
+        complete(world, queue=name)
+    for number in range(12):
+        complete(world, queue=f"n{number}")
+        world.ok("Clean", queue=f"n{number}", state="completed", grace=0)
+        world.forward(60_000)
+
+    assert {"a", "b", "c"} < set(world.engine.metrics)
+    assert 5 >= len(world.engine.metrics)
