@@ -174,7 +174,8 @@ def _row(
     section, _, key = (toml or "").partition(".")
     where = (section, key) if toml else None
     names = tuple(env.split())
-    return field(default=default, metadata={"row": (names, where, flag, read, doc, secret)})
+    row = (names, where, flag, read, doc, secret)
+    return field(default=default, repr=not secret, metadata={"row": row})
 
 
 @dataclass(frozen=True, slots=True)

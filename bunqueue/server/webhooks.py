@@ -20,6 +20,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import gevent
@@ -179,11 +180,13 @@ class _Sender:
         self.greenlet.kill(block=False)
 
     def _run(self) -> None:
-        while self.waiting:
-            self._deliveries.send(self._webhook, self.waiting[0])
-            if self.waiting:
-                self._bytes -= len(self.waiting.popleft().payload or b"")
-        self._deliveries.ended(self, self._webhook)
+        try:
+            while self.waiting:
+                self._deliveries.send(self._webhook, self.waiting[0])
+                if self.waiting:
+                    self._bytes -= len(self.waiting.popleft().payload or b"")
+        finally:  # whatever happened: the next event gets a queue that works
+            self._deliveries.ended(self, self._webhook)
 
 
 # -- one request -----------------------------------------------------------------------------------
@@ -311,9 +314,18 @@ def _connected(addresses: list[Address], port: int) -> Any:
 
 
 def _encrypted(sock: Any, host: str) -> Any:
+    return trust().wrap_socket(sock, server_hostname=host.removesuffix("."))
+
+
+@lru_cache(1)
+def trust() -> Any:
+    """Return the context with the system's authorities, as they were at the first delivery.
+
+    Reading them takes 50 ms and more, in which nobody else is served: once, not per delivery.
+    """
     context = gevent.ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context.wrap_socket(sock, server_hostname=host.removesuffix("."))
+    return context
 
 
 def _authorization(target: Target) -> dict[str, str]:

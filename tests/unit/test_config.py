@@ -150,7 +150,9 @@ def test_a_flag_that_cannot_work_is_named_as_a_flag(tmp_path: Path) -> None:
 def test_a_secret_may_be_a_file_and_is_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "tokens"
     secret.write_text("one,two\n")
-    assert ("one", "two") == load(tmp_path, {"AUTH_TOKENS_FILE": str(secret)}).auth_tokens
+    settings = load(tmp_path, {"AUTH_TOKENS_FILE": str(secret)})
+    assert ("one", "two") == settings.auth_tokens
+    assert "two" not in repr(settings)
     assert ("env",) == load(
         tmp_path, {"AUTH_TOKENS_FILE": str(secret), "AUTH_TOKENS": "env"}
     ).auth_tokens

@@ -331,6 +331,7 @@ def test_a_name_and_password_of_the_url_are_sent(receiver: Receiver) -> None:
 
 
 def test_over_tls_the_certificate_must_be_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
     authority = trustme.CA()
     served = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("hook.example.com").configure_cert(served)
@@ -350,16 +351,37 @@ def test_over_tls_the_certificate_must_be_the_names(monkeypatch: pytest.MonkeyPa
     def trusting() -> Any:
         context = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         authority.configure_trust(context)
+        made.append(context)
         return context
 
     monkeypatch.setattr(gevent.ssl, "create_default_context", trusting)
+    webhooks.trust.cache_clear()
     here = resolving("127.0.0.1")
     post(read_url(f"https://hook.example.com:{server.server_port}/"), {}, b"{}", LOOPBACK, here)
     with pytest.raises(ssl.SSLError):
         post(read_url(f"https://other.example.com:{server.server_port}/"), {}, b"", LOOPBACK, here)
 
     assert 1 == len(got)
+    assert 1 == len(made)  # reading the authorities stops everybody else
     server.stop(timeout=0)
+    webhooks.trust.cache_clear()
+
+
+def test_a_fault_of_ours_ends_no_webhook_for_good(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk()
+    talk.add(f"http://127.0.0.1:{receiver.port}/", "job.pushed")
+    with monkeypatch.context() as broken:
+        broken.setattr(webhooks, "body_of", lambda _event: 1 / 0)
+        talk.push(data=1)
+        talk.settle(lambda: not talk.deliveries._senders)
+    talk.push(data=2)
+    receiver.await_requests(1)
+
+    assert 2 == json.loads(receiver.got[0][2])["data"]
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    talk.deliveries.close()
 
 
 # -- the body --------------------------------------------------------------------------------------
