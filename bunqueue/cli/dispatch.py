@@ -6,6 +6,7 @@ import sys
 import bunqueue
 from bunqueue.cli import cron, demo, figures, jobs, queues, start, webhooks, workers
 from bunqueue.cli.call import send
+from bunqueue.cli.leading import split_leading
 from bunqueue.cli.show import compact
 from bunqueue.cli.table import SUBCOMMANDS, Action, Subcommand
 from bunqueue.cli.usage import Args, UsageError, nearest, parse
@@ -15,21 +16,6 @@ from bunqueue.errors import BunqueueError
 ROWS = (cron, demo, figures, jobs, queues, start, webhooks, workers)
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
-
-# The options that may stand before the command: name -> takes a value.
-LEADING = {
-    "-H": True,
-    "--host": True,
-    "-p": True,
-    "--port": True,
-    "-t": True,
-    "--token": True,
-    "--url": True,
-    "--tls-ca": True,
-    "--tls": False,
-    "--tls-no-verify": False,
-    "--json": False,
-}
 
 
 def dispatch(argv: list[str]) -> int:
@@ -90,22 +76,6 @@ def _perform(row: Subcommand, args: Args) -> int:
         return row.run(args)
     action = next(act for word, act in row.run.items() if not word or args[word])
     return send(action, args) if isinstance(action, Action) else action(args)
-
-
-def split_leading(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Cut the options before the command off; ``-t`` there is the token, whatever comes behind."""
-    leading: list[str] = []
-    place = 0
-    while place < len(argv):
-        name, equals, _ = argv[place].partition("=")
-        if name not in LEADING:
-            break
-        leading.append("--token" if argv[place] == "-t" else argv[place])
-        place += 1
-        if LEADING[name] and not equals and place < len(argv):
-            leading.append(argv[place])
-            place += 1
-    return leading, argv[place:]
 
 
 def wants_help(words: list[str]) -> bool:

@@ -268,6 +268,19 @@ def test_the_banner_tells_what_listens_and_no_secret(tmp_path):
     assert "hush" not in banner
 
 
+def test_tokens_on_the_command_line_are_hidden(tmp_path):
+    with BrokerProcess(tmp_path, args=("--auth-tokens", "hush-hush")) as broker:
+        shown = Path(f"/proc/{broker.pid}/cmdline")
+        if shown.exists():
+            assert "hush" not in shown.read_text()
+        assert 1 == bunqueue("stats", broker=broker).status
+        assert 0 == bunqueue("stats", "-t", "hush-hush", broker=broker).status
+        broker.terminate()
+
+    assert 1 == broker.log.count("AUTH_TOKENS_FILE")
+    assert "hush" not in broker.log
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_broker_ends_with_0_on_a_signal(memory_broker, number):
     assert 0 == memory_broker.terminate(number)
