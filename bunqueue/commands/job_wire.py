@@ -2,7 +2,8 @@
 
 The map has 47 keys, about 750 bytes, of which ten vary for an ordinary job. What depends on the
 options alone is packed once per option set and kept there; the payload is copied as it is stored.
-Putting the pieces together costs an eighth of packing the map (loadtests/micro.py job).
+Putting the pieces together takes 4.9 us; packing the map, once it has been made, 6.3
+(loadtests/micro.py reply).
 """
 
 import struct
@@ -157,8 +158,9 @@ def _names_part(queue_name: str, name: str) -> bytes:
     part = _names.get((queue_name, name))
     if part is None:
         part = b"".join((_QUEUE, pack(queue_name), _NAME, pack(name), _DATA))
-        if len(_names) < NAMES_PACKED_MAX:
-            _names[queue_name, name] = part
+        if len(_names) >= NAMES_PACKED_MAX:  # names that come once must not end it for the rest
+            _names.clear()
+        _names[queue_name, name] = part
     return part
 
 
