@@ -137,11 +137,21 @@ def _port(value: str | int | None) -> int:
     return port
 
 
+def _certificates(path: str) -> str:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # what OpenSSL says of its content is one, too
+        raise UsageError(f"--tls-ca {path} holds no certificates to trust: {error}") from None
+    return path
+
+
 def _tls(args: Args) -> Any:
     """Return what the client takes as ``tls``: None, True, or a map."""
     wishes: dict[str, Any] = {}
     if args["--tls-ca"]:
-        wishes["ca_file"] = args["--tls-ca"]
+        wishes["ca_file"] = _certificates(args["--tls-ca"])
     if args["--tls-no-verify"]:
         wishes["verify"] = False
     return wishes or (True if args["--tls"] else None)

@@ -6,6 +6,7 @@ import sys
 import bunqueue
 from bunqueue.cli import cron, demo, figures, jobs, queues, start, webhooks, workers
 from bunqueue.cli.call import send
+from bunqueue.cli.cures import cure
 from bunqueue.cli.leading import split_leading
 from bunqueue.cli.show import compact
 from bunqueue.cli.table import SUBCOMMANDS, Action, Subcommand
@@ -27,7 +28,7 @@ def dispatch(argv: list[str]) -> int:
         _tell(str(error), as_json)
         return MISUSED
     except BunqueueError as error:
-        _tell(str(error), as_json)
+        _tell(str(error), as_json, cure(error))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -84,5 +85,9 @@ def wants_help(words: list[str]) -> bool:
     return "-h" in options or "--help" in options
 
 
-def _tell(text: str, as_json: bool) -> None:
-    print(compact({"ok": False, "error": text}) if as_json else f"Error: {text}", file=sys.stderr)
+def _tell(text: str, as_json: bool, hint: str | None = None) -> None:
+    if as_json:
+        told = {"ok": False, "error": text} | ({} if hint is None else {"hint": hint})
+        print(compact(told), file=sys.stderr)
+    else:
+        print(f"Error: {text}" + ("" if hint is None else f"; {hint}"), file=sys.stderr)

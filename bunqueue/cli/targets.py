@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from bunqueue.cli.usage import UsageError
 from bunqueue.client.worker import Worker
 from bunqueue.client.worker_group import WorkerGroup
 from bunqueue.errors import BunqueueError
+
+OURS = (__file__, importlib.__file__, "<frozen importlib")  # files of frames nobody asked for
 
 
 def workers_of(
@@ -68,13 +71,27 @@ def resolve(target: str) -> Any:
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise BunqueueError(f"cannot import {name}: {error}") from error
+        text = f"cannot import {name}: {error}"
+        if error.name == name.partition(".")[0]:
+            text += "; run it in the directory of that module, or name that with --path"
+        raise BunqueueError(text) from error
+    except Exception as error:
+        print("".join(lines_of(error)), end="", file=sys.stderr)
+        raise BunqueueError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     for part in path.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as error:
             raise BunqueueError(f"{name} has no {path}: {error}") from error
     return found
+
+
+def lines_of(error: Exception) -> Iterator[str]:
+    """Yield the traceback of a module that fails, without our frames and those of the import."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
+        frames = frames.tb_next
+    yield from traceback.format_exception(error.with_traceback(frames))
 
 
 def is_handler(found: Any) -> bool:

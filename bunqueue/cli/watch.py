@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from bunqueue.cli.cures import with_cure
 from bunqueue.client.worker import Worker
 
 log = logging.getLogger("bunqueue.cli")
@@ -64,7 +65,7 @@ class Watch:
             time.sleep(LOOK_S)
         failure = self._failure()
         if failure is not None:
-            log.error("a worker could not go on: %s", failure)
+            log.error("a worker could not go on: %s", with_cure(failure))
         if not self._are_open():
             return DRAINED if failure is None else FAILED
         log.warning("interrupting the jobs that still run")

@@ -1,4 +1,5 @@
 import pytest
+import trustme
 
 from bunqueue.cli.call import address, named_address
 from bunqueue.cli.usage import UsageError
@@ -42,10 +43,17 @@ def test_a_bunqueues_url_means_tls():
     assert {"host": "host", "port": 6789, "tls": True} == address(args, {})
 
 
-def test_a_certificate_file_implies_tls():
-    args = NONE | {"--tls-ca": "ca.pem", "--tls-no-verify": True}
+def test_a_certificate_file_implies_tls(tmp_path):
+    path = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(path)
+    args = NONE | {"--tls-ca": str(path), "--tls-no-verify": True}
 
-    assert {"ca_file": "ca.pem", "verify": False} == address(args, {})["tls"]
+    assert {"ca_file": str(path), "verify": False} == address(args, {})["tls"]
+
+
+def test_a_certificate_file_that_cannot_be_used_is_refused():
+    with pytest.raises(UsageError, match="--tls-ca nowhere.pem holds no certificates"):
+        address(NONE | {"--tls-ca": "nowhere.pem"}, {})
 
 
 @pytest.mark.parametrize("url", ["host:1", "http://host", "bunqueue://", "bunqueue://host:x"])
