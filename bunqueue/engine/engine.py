@@ -15,6 +15,9 @@ from bunqueue.engine import (
     claiming,
     control,
     deadletters,
+    dependencies,
+    failures,
+    flows,
     group_control,
     leases,
     moves,
@@ -88,6 +91,7 @@ class Engine:
     Attributes:
         queues: name -> queue.
         index: id -> job, of everything that is kept.
+        graph: Who waits for whom.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
         waits: id -> who waits for that job's end.
@@ -118,6 +122,7 @@ class Engine:
         ]
         self.queues: dict[str, Queue] = {}
         self.index = JobIndex()
+        self.graph = dependencies.Graph()
         self.seq = 0
         self.timers = Timers()
         self.timed_at: dict[str, int] = {}
@@ -223,6 +228,20 @@ class Engine:
     group_count = group_control.group_count
     group_active_count = group_control.group_active_count
     groups_count = group_control.groups_count
+
+    update_parent = flows.update_parent
+    remove_child_dependency = flows.remove_child_dependency
+    remove_unprocessed_children = flows.remove_unprocessed_children
+    move_to_waiting_children = flows.move_to_waiting_children
+    children_values = flows.children_values
+    failed_children = flows.failed_children
+    ignored_children = flows.ignored_children
+    kept_result = flows.kept_result
+    child_failed = failures.child_failed
+    fail_parked = failures.fail_parked
+    fail_orphan = dependencies.fail_orphan
+    dependency_gone = dependencies.gone
+    untie = dependencies.untie
 
     tick = sweeps.tick
     clock_jumped = sweeps.clock_jumped

@@ -9,7 +9,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import control, deadletters, group_control, keys
+from bunqueue.engine import (
+    control,
+    deadletters,
+    dependencies,
+    failures,
+    group_control,
+    keys,
+    proofs,
+)
 from bunqueue.engine.job import Job
 from bunqueue.engine.outcomes import charge
 from bunqueue.engine.places import put_in
@@ -49,9 +57,13 @@ def recover(engine: "Engine", now: int) -> Recovered:
         control.restore(engine.open_queue(name), values, now)
     for values in saved.tables.get(group_control.TABLE, {}).values():
         group_control.restore_group(engine, values)
+    dependencies.restore_proofs(engine, saved.tables.get(proofs.TABLE, {}))
     interrupted: list[Job] = []
     completed: list[Job] = []
+    tied: list[Job] = []
     for job in saved.jobs(engine.open_queue):
+        if (job.extra.depends_on or job.extra.children_ids) and job.place != COMPLETED:
+            tied.append(job)
         if job.place == ACTIVE:
             interrupted.append(job)
         elif job.place == COMPLETED:
@@ -67,10 +79,17 @@ def recover(engine: "Engine", now: int) -> Recovered:
         engine.retain(job)
     found.completed = len(completed)
     for job in interrupted:
+        put_in(engine, job, now)
+    dependencies.restore_ties(engine, tied)
+    failures.replay(engine, saved.tables.get(dependencies.FAILURES, {}).values(), now)
+    for job in interrupted:
         _interrupted(engine, job, now)
     found.interrupted = len(interrupted)
     for queue in engine.queues.values():
         deadletters.evict(engine, queue)
+    dependencies.restored(engine, now)
+    while engine.graph.due:
+        dependencies.settle(engine, now)
     engine.storage.answer_waits = 0
     return found
 
@@ -90,7 +109,6 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
 
 def _interrupted(engine: "Engine", job: Job, now: int) -> None:
     """Charge a job that was active when the process ended; saved with the next batch."""
-    put_in(engine, job, now)
     keys.reclaim(job, now)
     if drops_cron_job(engine, job):
         return
