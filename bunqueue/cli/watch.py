@@ -3,13 +3,14 @@
 The main thread only looks: workers run in the background, and signal handlers only count, because
 nothing that takes a lock is safe in one. A first SIGTERM or SIGINT drains; a second one, or the end
 of the grace, interrupts what still runs; a third ends the process on the spot. SIGUSR1 shows where
-every thread stands.
+every thread and greenlet stands.
 """
 
 import faulthandler
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -37,7 +38,7 @@ class Watch:
         """Waits for the end of all workers and returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        signal.signal(signal.SIGUSR1, show_stacks)
         for worker in self._workers:
             if self._is_burst:
                 worker.poll_timeout_ms = 0
@@ -85,3 +86,12 @@ class Watch:
         self._signals += 1
         if self._signals > 2:
             os._exit(ENDED_BY_INT)
+
+
+def show_stacks(_number: int, _frame: FrameType | None) -> None:
+    """Write the stacks of all threads, and of all greenlets where there are some, to stderr."""
+    faulthandler.dump_traceback(sys.stderr, all_threads=True)
+    if "gevent" in sys.modules:
+        from gevent.util import format_run_info
+
+        print("\n".join(format_run_info()), file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from bunqueue.client.worlds import Gate, World, now
@@ -168,7 +169,7 @@ class AddBatcher:
             if entry.has_turn or len(self._waiting) >= self._max_size:
                 batch = self._take_locked()
         if batch is not None:
-            self._flush(batch)
+            self._flush_for(entry, batch)
         if not entry.is_done:
             self._wait(entry)
         if entry.error is not None:
@@ -203,7 +204,7 @@ class AddBatcher:
             if entry not in self._waiting:
                 return  # somebody takes it along already
             batch = self._take_locked()
-        self._flush(batch)
+        self._flush_for(entry, batch)
 
     def _take_locked(self) -> list[Entry]:
         """Take the next batch off the queue; a turn among its entries is used up by it."""
@@ -249,6 +250,17 @@ class AddBatcher:
 
     def _push(self, fields: dict[str, Any]) -> str:
         return str(self._call({"cmd": "PUSH", "queue": self._queue_key, **fields})["id"])
+
+    def _flush_for(self, entry: Entry, batch: list[Entry]) -> None:
+        """Send a batch that it fell to the caller of ``entry`` to send.
+
+        Among greenlets one of its own sends what belongs to several: a caller may be killed or run
+        into its ``gevent.Timeout`` while the others' jobs are on their way. A thread cannot be.
+        """
+        if self._world.is_native or batch == [entry]:
+            self._flush(batch)
+        else:
+            self._world.spawn(partial(self._flush, batch), "bunqueue-add")
 
     def _flush(self, batch: list[Entry]) -> None:
         """Send a batch and settle all its entries, whatever happens."""

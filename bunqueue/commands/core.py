@@ -13,6 +13,8 @@ from bunqueue.engine.later import Later
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack
 from bunqueue.protocol.fields import (
+    JOB_NAME_CHARS_MAX,
+    JOB_NAME_REFUSAL,
     Anything,
     Flag,
     JobName,
@@ -26,6 +28,7 @@ from bunqueue.protocol.group_fields import PullerGroup
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
+    YEAR_MS,
     JobOptions,
     check_options,
     sets_no_option,
@@ -35,7 +38,7 @@ from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, Reply
 
 PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
 PULL_COUNT_MAX = 1000
-LOCK_TTL_MS_MAX = 86_400_000
+LOCK_TTL_MS_MAX = YEAR_MS  # the reference has no limit; ours is that of every other span
 NAME_DEFAULT = "default"
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
@@ -70,11 +73,11 @@ def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
     name = request.get("name")
     if name is None:
         name = NAME_DEFAULT
-        if data.__class__ is dict and isinstance(data.get("name"), str) and data["name"]:
+        if data.__class__ is dict and isinstance(data.get("name"), str):
             data = dict(data)
             name = data.pop("name")
-            if len(name) > 256:
-                raise InvalidField("Job name must be a non-empty string of at most 256 characters")
+            if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
+                raise InvalidField(JOB_NAME_REFUSAL)
     packed = _NULL if data is None else pack_data(data)
     if len(packed) > PACKED_BYTES_SAFE:
         check_data_size(data, packed)
@@ -210,10 +213,11 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
 @command(
     "PULLB",
     {
-        **_PULL_FIELDS,
+        "queue": QueueName(),
         "count": Number(
             min=1, max=PULL_COUNT_MAX, integer=True, doc="At most so many; 1 if absent."
         ),
+        **_PULL_FIELDS,
     },
     mutates=True,
     waits=True,
@@ -253,7 +257,7 @@ def _result(value: Any) -> bytes | None:
 @command(
     "ACK",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "result": Anything(),
         "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
@@ -317,7 +321,7 @@ def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
 @command(
     "FAIL",
     {
-        "id": Text(required=True, empty=False),
+        "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
         "error": Text(doc="What went wrong."),
         "unrecoverable": Flag(truthy=True, doc="No further attempts."),

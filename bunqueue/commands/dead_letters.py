@@ -38,9 +38,9 @@ def dlq(peer: Peer, request: Request) -> Reply:
     return b"".join(
         (
             b"\x83\xa2ok\xc3\xa4jobs",
-            pack_list([pack_job(job, peer.int64) for job in jobs]),
+            pack_list(pack_job(job, peer.int64) for job in jobs),
             b"\xa7entries",
-            pack_list([pack_entry(job, peer.int64) for job in jobs]),
+            pack_list(pack_entry(job, peer.int64) for job in jobs),
         )
     )
 

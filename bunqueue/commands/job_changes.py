@@ -142,7 +142,7 @@ def retry_completed(peer: Peer, request: Request) -> Reply:
 
 @command(
     "GetDeduplicationJobId",
-    {"queue": QueueName(), "deduplicationId": Text(required=True, empty=False)},
+    {"queue": QueueName(), "deduplicationId": Text(required=True)},
 )
 def get_deduplication_job_id(peer: Peer, request: Request) -> Reply:
     """Return the id of the live job that holds a dedup key, or null."""
@@ -152,7 +152,7 @@ def get_deduplication_job_id(peer: Peer, request: Request) -> Reply:
 
 @command(
     "RemoveDeduplicationKey",
-    {"queue": QueueName(), "deduplicationId": Text(required=True, empty=False)},
+    {"queue": QueueName(), "deduplicationId": Text(required=True)},
     mutates=True,
 )
 def remove_deduplication_key(peer: Peer, request: Request) -> Reply:

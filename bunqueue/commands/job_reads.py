@@ -18,7 +18,7 @@ from bunqueue.protocol.replies import Reply
 WAIT_MS_MAX = 600_000  # wire.md 2.2
 WAIT_MS_DEFAULT = 30_000
 LIST_LIMIT_DEFAULT = 100
-JOB_ID: Final = {"id": Text(required=True, empty=False)}
+JOB_ID: Final = {"id": Text(required=True)}
 
 _JOB: Final = b"\x82\xa2ok\xc3\xa3job"
 _JOBS: Final = b"\x82\xa2ok\xc3\xa4jobs"
@@ -39,7 +39,7 @@ def get_job(peer: Peer, request: Request) -> Reply:
     return _JOB + pack_view(job, state_of(job, peer.now()), peer.int64)
 
 
-@command("GetJobByCustomId", {"customId": Text(required=True, empty=False)})
+@command("GetJobByCustomId", {"customId": Text(required=True)})
 def get_job_by_custom_id(peer: Peer, request: Request) -> Reply:
     """Return the unfinished job with a custom id."""
     job = peer.engine.find_by_custom_id(request["customId"])
@@ -94,8 +94,8 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         now,
     )
     if request.get("state") == "paused":  # this filter alone shows the view in place of the state
-        return _JOBS + pack_list([pack_view(job, "paused", peer.int64) for job in jobs])
-    return _JOBS + pack_list([pack_view(job, state_of(job, now), peer.int64) for job in jobs])
+        return _JOBS + pack_list(pack_view(job, "paused", peer.int64) for job in jobs)
+    return _JOBS + pack_list(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:
@@ -170,7 +170,7 @@ def get_logs(peer: Peer, request: Request) -> Reply:
     """Return lines of a job's log, oldest first, and how many there are in all."""
     lines = peer.engine.logs(request["id"])
     start, end = int(request.get("start") or 0), request.get("end")
-    chosen = lines[start:] if end is None or int(end) == -1 else lines[start : int(end) + 1]
+    chosen = lines[start:] if end is None else lines[start : int(end) + 1]
     data = {"logs": [_log_line(*line) for line in chosen], "count": len(lines)}
     return {"ok": True, "data": data}
 
@@ -193,10 +193,10 @@ def add_log(peer: Peer, request: Request) -> Reply:
 
 @command(
     "ClearLogs",
-    {**JOB_ID, "keepLogs": Number(integer=True, doc="Keep the newest so many.")},
+    {**JOB_ID, "keepLogs": Number(min=None, integer=True, doc="Keep the newest so many.")},
     mutates=True,
 )
 def clear_logs(peer: Peer, request: Request) -> Reply:
     """Drop a job's log."""
-    peer.engine.clear_logs(request["id"], int(request.get("keepLogs") or 0))
+    peer.engine.clear_logs(request["id"], max(0, int(request.get("keepLogs") or 0)))
     return {"ok": True}

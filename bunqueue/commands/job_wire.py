@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.states import COMPLETED
-from bunqueue.protocol.codec import narrowed, pack
+from bunqueue.errors import Refused
+from bunqueue.protocol.codec import UINT32_MAX, narrowed, pack
+from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
@@ -66,7 +68,7 @@ def _pack_options(options: JobOptions) -> bytes:
             ("maxAttempts", options.attempts),
             ("removeOnComplete", options.remove_on_complete),
             ("removeOnFail", options.remove_on_fail),
-            ("ttl", _wide(options.ttl)),
+            ("ttl", _span(options.ttl)),
             ("timeout", options.timeout),
             ("stallTimeout", options.stall_timeout),
             ("stackTraceLimit", options.stack_trace_limit),
@@ -76,11 +78,11 @@ def _pack_options(options: JobOptions) -> bytes:
             ("removeDependencyOnFailure", options.remove_dependency_on_failure),
             ("continueParentOnFailure", options.continue_parent_on_failure),
             ("ignoreDependencyOnFailure", options.ignore_dependency_on_failure),
-            ("deduplicationTtl", _wide(policy.get("ttl"))),
+            ("deduplicationTtl", _span(policy.get("ttl"))),
             ("deduplicationExtend", bool(policy.get("extend"))),
             ("deduplicationReplace", bool(policy.get("replace"))),
             ("debounceId", options.debounce_id),
-            ("debounceTtl", _wide(options.debounce_ttl)),
+            ("debounceTtl", _span(options.debounce_ttl)),
             ("repeat", options.repeat),
         )
     )
@@ -115,9 +117,13 @@ def _numbers_part(job: Job) -> bytes:
     return part
 
 
-def _wide(ms: float | None) -> float | None:
-    """Spans up to a year pass 32 bits: floats, as every moment."""
-    return None if ms is None else float(ms)
+def _span(ms: float | None) -> float | None:
+    """A span up to a year may pass 32 bits: only then it is a float (wire.md 1.3)."""
+    return float(ms) if ms is not None and ms > UINT32_MAX else ms
+
+
+def _moment(at: int | None) -> float | None:
+    return None if at is None else float(at)
 
 
 def _extra_part(job: Job, extra: Extra) -> bytes:
@@ -244,36 +250,50 @@ def pack_entry(job: Job, int64: bool) -> bytes:
         "enteredAt": float(dead.entered_at),
         "reason": dead.reason,
         "error": dead.error,
-        "attempts": [_attempt(*record) for record in job.extra.history],
+        "attempts": [_attempt(job, *record) for record in job.extra.history],
         "retryCount": dead.retry_count,
-        "lastRetryAt": _wide(dead.last_retry_at),
-        "nextRetryAt": _wide(dead.next_retry_at),
-        "expiresAt": _wide(dead.expires_at),
+        "lastRetryAt": _moment(dead.last_retry_at),
+        "nextRetryAt": _moment(dead.next_retry_at),
+        "expiresAt": _moment(dead.expires_at),
     }
     head = bytes((0x80 | (1 + len(rest)),)) + _key("job")
     return head + pack_job(job, int64) + _pack_pairs(rest.items())
 
 
 def _attempt(
-    attempt: int, started_at: int, failed_at: int, reason: str, error: str | None
+    job: Job, attempt: int, started_at: int, failed_at: int, reason: str, error: str | None
 ) -> dict[str, Any]:
+    """Describe an end of the job; one that never ran counts from its creation, in no time."""
     return {
         "attempt": attempt,
-        "startedAt": float(started_at),
+        "startedAt": float(started_at or job.created_at),
         "failedAt": float(failed_at),
         "reason": reason,
         "error": error,
-        "duration": float(max(0, failed_at - started_at)) if started_at else 0.0,
+        "duration": _span(max(0, failed_at - started_at)) if started_at else 0,
     }
 
 
-def pack_list(items: list[bytes]) -> bytes:
-    """Return the packed list of packed items."""
-    count = len(items)
+def pack_list(items: Iterable[bytes]) -> bytes:
+    """Return the packed list of packed items.
+
+    Raises:
+        Refused: It is too long for a frame; the items behind that are not asked for.
+    """
+    room_bytes = FRAME_BYTES_MAX
+    kept = []
+    for item in items:
+        room_bytes -= len(item)
+        if room_bytes < 0:
+            raise Refused(
+                f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
+            )
+        kept.append(item)
+    count = len(kept)
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 1 << 16:
         header = b"\xdc" + count.to_bytes(2, "big")
     else:
         header = b"\xdd" + count.to_bytes(4, "big")
-    return header + b"".join(items)
+    return header + b"".join(kept)

@@ -58,9 +58,9 @@ def obliterate(peer: Peer, request: Request) -> Reply:
     "Clean",
     {
         **_QUEUE,
-        "grace": Number(doc="Only jobs older than this, ms."),
+        "grace": Number(min=None, doc="Only jobs older than this, ms."),
         "state": Text(doc="Which jobs; absent is everything queued."),
-        "limit": Number(integer=True, doc="At most so many; 1,000 if absent."),
+        "limit": Number(min=None, integer=True, doc="At most so many; 1,000 if absent."),
     },
     mutates=True,
 )

@@ -5,7 +5,7 @@ from typing import Any
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.workers import RegisteredWorker
-from bunqueue.protocol.fields import Anything, Number, Text, TextList
+from bunqueue.protocol.fields import Number, Text, TextList
 from bunqueue.protocol.replies import Reply
 
 
@@ -18,7 +18,7 @@ from bunqueue.protocol.replies import Reply
         "workerId": Text(doc="Its own id; the same again updates the entry."),
         "hostname": Text(),
         "pid": Number(integer=True),
-        "startedAt": Anything(),
+        "startedAt": Number(doc="When it started, epoch ms; now if absent."),
     },
     mutates=True,
 )
@@ -32,8 +32,9 @@ def register_worker(peer: Peer, request: Request) -> Reply:
         request["name"],
         request.get("queues") or [],
         1 if concurrency is None else int(concurrency),
-        request.get("hostname") or "unknown",
-        int(request.get("pid") or 0),
+        request.get("hostname") or None,
+        _whole(request.get("pid")),
+        _whole(request.get("startedAt")),
         now,
     )
     return {"ok": True, "data": {"workerId": worker.id, **_described(worker, "active")}}
@@ -70,7 +71,7 @@ def list_workers(peer: Peer, _request: Request) -> Reply:
     workers = []
     for worker in peer.engine.list_workers():
         status = "active" if peer.engine.is_fresh(worker, now) else "stale"
-        uptime = float(max(0, now - worker.registered_at))
+        uptime = max(0, now - worker.registered_at)
         workers.append({"id": worker.id, **_described(worker, status), "uptime": uptime})
     return {"ok": True, "data": {"workers": workers, "stats": peer.engine.worker_stats(now)}}
 

@@ -18,7 +18,7 @@ from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue, Shard
-from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
@@ -33,6 +33,10 @@ NO_IDS: Mapping[str, None] = {}
 
 # Options whose semantics are not built yet: refused, never silently ignored.
 UNSUPPORTED = ("repeat",)
+
+# A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
+# job's moments costs no memory, and clients that stamp every job do it as they push.
+STAMP_SLACK_MS = 1_000
 
 
 def push(
@@ -258,13 +262,13 @@ def _admit(
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
     if custom_id is not None and custom_id in engine.graph.proofs:
         proof = proofs.drop(engine, custom_id)
-        engine.storage.sync(_reprove, (engine, custom_id, proof))
-        waits = True
+        if options.durable or ended or waits:
+            engine.storage.sync(_reprove, (engine, custom_id, proof))
     engine.index.put(job)
     if is_tied:
         dependencies.tie(engine, job, batch)
         if job.extra.flow is not None and job.extra.flow.missing:
-            dependencies.begin_parked(job)
+            dependencies.begin_parked(job, now)
     engine.storage.added(job)
     parent_id = linked_parent(own)
     if parent_id is not None:
@@ -296,6 +300,8 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
         job.own_extra().is_custom_id = True
     if own.get("groupId"):
         job.own_extra().group_id = own["groupId"]
+    if abs(created_at - now) > STAMP_SLACK_MS:  # the first line tells of the admission
+        job.own_extra().timeline = [[state_of(job, now), now, None, None]]
     parent_id, children_ids = own.get("parentId"), own.get("childrenIds")
     if parent_id:
         job.own_extra().parent_id = parent_id

@@ -202,6 +202,11 @@ def _unpark(engine: "Engine", waiter: Waiter) -> None:
 
 def _give_up(engine: "Engine", waiter: Waiter, now: int) -> None:  # noqa: ARG001  # a timer's action
     """End a long poll at its deadline."""
+    end_poll(engine, waiter)
+
+
+def end_poll(engine: "Engine", waiter: Waiter) -> None:
+    """Answer a long poll with nothing."""
     _unpark(engine, waiter)
     waiter.later.resolve([])
 
@@ -210,8 +215,7 @@ def end_polls(engine: "Engine") -> None:
     """Answer every long poll with nothing: the broker is about to stop."""
     for queue in list(engine.queues.values()):
         for waiter in list(queue.waiters):
-            _unpark(engine, waiter)
-            waiter.later.resolve([])
+            end_poll(engine, waiter)
 
 
 def _look_again(engine: "Engine", queue: Queue, now: int) -> None:

@@ -447,6 +447,7 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     job.run_at = now
     extra = job.own_extra()
     extra.progress = 0
+    extra.progress_message = None
     job.stamp += 1
     job.queue.run_set.enter(job, now)
     engine.storage.changed(job)

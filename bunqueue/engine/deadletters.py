@@ -106,7 +106,8 @@ def select(
     """Yield the dead letters that a filter lets through, in order of entry.
 
     Args:
-        filter: ``{reason, olderThan, newerThan, retriable, expired, limit, offset}``, all optional.
+        filter: ``{reason, olderThan, newerThan, retriable, expired, limit, offset}``, all optional;
+            false in the two flags is as good as absent.
         count: At most so many.
     """
     chosen = filter or {}
@@ -139,15 +140,9 @@ def _matches(job: Job, chosen: Mapping[str, Any], now: int) -> bool:
         return False
     if newer is not None and dead.entered_at < newer:
         return False
-    if chosen.get("retriable") is not None:
-        is_due = dead.next_retry_at is not None and dead.next_retry_at <= now
-        if bool(chosen["retriable"]) != is_due:
-            return False
-    if chosen.get("expired") is not None:
-        is_expired = dead.expires_at is not None and dead.expires_at <= now
-        if bool(chosen["expired"]) != is_expired:
-            return False
-    return True
+    if chosen.get("retriable") and not _is_due(job, now):
+        return False
+    return not chosen.get("expired") or _is_expired(job, now)
 
 
 def list_dead(
@@ -166,18 +161,16 @@ def dlq_stats(engine: "Engine", queue_name: str, now: int) -> dict[str, Any]:
     """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
     by_reason = dict.fromkeys(REASONS, 0)
     queue = engine.queues.get(queue_name)
-    dead = [] if queue is None else [job.extra.dead for job in queue.failed.values()]
-    letters = [letter for letter in dead if letter is not None]
+    jobs = [] if queue is None else list(queue.failed.values())
+    letters = [job.extra.dead for job in jobs if job.extra.dead is not None]
     for letter in letters:
         by_reason[letter.reason] = by_reason.get(letter.reason, 0) + 1
     return {
         "total": len(letters),
         "byReason": by_reason,
-        "byQueue": {queue_name: len(letters)} if letters else {},
-        "pendingRetry": sum(1 for letter in letters if letter.next_retry_at is not None),
-        "expired": sum(
-            1 for letter in letters if letter.expires_at is not None and letter.expires_at <= now
-        ),
+        "byQueue": {queue_name: len(letters)},
+        "pendingRetry": sum(_is_due(job, now) for job in jobs),
+        "expired": sum(_is_expired(job, now) for job in jobs),
         "oldestEntry": min((letter.entered_at for letter in letters), default=None),
         "newestEntry": max((letter.entered_at for letter in letters), default=None),
     }

@@ -198,9 +198,9 @@ def register(engine: "Engine", job: Job) -> None:
             of_id[job] = None
 
 
-def begin_parked(job: Job) -> None:
+def begin_parked(job: Job, now: int) -> None:
     """Write the first line of a parked job's timeline."""
-    job.own_extra().timeline = [["waiting-children", job.created_at, None, None]]
+    job.own_extra().timeline = [["waiting-children", now, None, None]]
 
 
 # -- a consumer ends --------------------------------------------------------------------------------

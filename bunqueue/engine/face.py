@@ -341,8 +341,9 @@ class EngineFace(Protocol):
         name: str,
         queues: Sequence[str],
         concurrency: int,
-        hostname: str,
-        pid: int,
+        hostname: str | None,
+        pid: int | None,
+        started_at: int | None,
         now: int,
     ) -> RegisteredWorker:
         """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""

@@ -249,6 +249,14 @@ def timeline_of(job: Job) -> list[list[Any]]:
     return entries
 
 
+def keep_timeline(job: Job) -> list[list[Any]]:
+    """Write the timeline down, before the moments change from which it was derived; return it."""
+    extra = job.own_extra()
+    if extra.timeline is None:
+        extra.timeline = timeline_of(job)
+    return extra.timeline
+
+
 def note(
     job: Job, state: str, now: int, error: str | None = None, attempt: int | None = None
 ) -> None:
@@ -256,10 +264,7 @@ def note(
 
     A plain life (pushed, pulled, acknowledged) is derived from the job's moments and never noted.
     """
-    extra = job.own_extra()
-    if extra.timeline is None:
-        extra.timeline = timeline_of(job)
-    timeline = extra.timeline
+    timeline = keep_timeline(job)
     if len(timeline) >= TIMELINE_MAX:
         del timeline[TIMELINE_FIRST_KEPT]
     timeline.append([state, now, error, attempt])

@@ -13,7 +13,7 @@ from bunqueue.engine.deadletters import bury, revive
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.flows import updated_data
-from bunqueue.engine.job import Job, note
+from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
 from bunqueue.engine.undo import put_back, remember
@@ -61,9 +61,15 @@ def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
             raise NotFound("Job not found")
         if job.place == ACTIVE:
             leases.check_token(job, token)
-        note(job, "failed", now)
+        keep_timeline(job)
+        _record_discard(job, now)
         job.queue.failed_total += 1
         bury(engine, job, "discard", "unknown", None, now)
+
+
+def _record_discard(job: Job, now: int) -> None:
+    """Enter the end of the job in its history, though no attempt is charged (engine.md 4.2)."""
+    job.own_extra().history.append([job.attempts, job.started_at, now, "unknown", None])
 
 
 def promote(engine: "Engine", job_id: str, now: int) -> None:
@@ -77,6 +83,7 @@ def promote(engine: "Engine", job_id: str, now: int) -> None:
 
 def _set_run_at(engine: "Engine", job: Job, run_at: int, now: int) -> None:
     """Give a queued job another time to run, and its place in line by that."""
+    keep_timeline(job)
     job.queue.run_set.leave(job)
     job.run_at = run_at
     job.stamp += 1
@@ -111,6 +118,7 @@ def change_priority(
     with _held(engine, job_id, refusal, now) as job:
         if job.place != QUEUED:
             raise WrongPlace(refusal)
+        keep_timeline(job)
         job.queue.run_set.leave(job)
         job.priority = priority
         if lifo is not None and lifo != job.options.lifo:
@@ -152,15 +160,14 @@ def not_active(job: Job, now: int) -> WrongPlace:
 
 def _send_back(engine: "Engine", job: Job, token: str | None, delay_ms: int, now: int) -> None:
     leases.check_token(job, token)
-    is_delayed = delay_ms > 0
-    note(job, "delayed" if is_delayed else "waiting", now)
+    keep_timeline(job)
     job.token = None
     job.run_at = now + delay_ms
     job.started_at = 0
     requeue(engine, job, "release", now)
     engine.storage.changed(job)
     if engine.listeners:
-        if is_delayed:
+        if delay_ms > 0:
             emit(engine, "delayed", job.queue.name, job.id, now, delay=delay_ms)
         else:
             emit(engine, "waiting", job.queue.name, job.id, now, prev="active")

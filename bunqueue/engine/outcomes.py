@@ -14,7 +14,7 @@ from bunqueue.engine.deadletters import bury
 from bunqueue.engine.dependencies import completed as dependencies_completed
 from bunqueue.engine.dependencies import prove, settle, untie
 from bunqueue.engine.events import emit
-from bunqueue.engine.job import Delivery, Job, note
+from bunqueue.engine.job import Delivery, Job, keep_timeline, note
 from bunqueue.engine.places import (
     end_delivery,
     forget,
@@ -292,7 +292,8 @@ def charge(
         error: Text of the failure.
         is_final: No further attempts, whatever is left.
         is_stall: Count a stall too; the stall bound applies.
-        with_backoff: Wait before the next attempt; else the job keeps its place.
+        with_backoff: Wait before the next attempt; else the job keeps its place, and only its
+            counts tell of the attempt (T9).
         remove: If it is the last attempt: forget the job.
         at_max: Reason to use instead when the attempts are used up.
         texts: For stalls: (text at the last attempt, text at the stall bound).
@@ -312,15 +313,22 @@ def charge(
         reason = at_max
     attempt_reason = reason if is_over or reason != "max_attempts_exceeded" else "explicit_fail"
     _record(extra.history, [job.attempts, job.started_at, now, attempt_reason, error])
-    if error is not None:
-        extra.last_error = error
-    note(job, "failed", now, error, job.attempts)
+    if is_over or with_backoff:
+        if error is not None:
+            extra.last_error = error
+        note(job, "failed", now, error, job.attempts)
+    else:
+        keep_timeline(job)
     if is_stall and engine.listeners:
         action = "failed" if is_over else "retry"
         data = {"stallCount": job.stall_count, "action": action}
         emit(engine, "stalled", queue.name, job.id, now, data=data)
     if is_over:
-        _give_up(engine, job, reason, error, remove or job.options.remove_on_fail, now)
+        if is_stall:  # T11: what nobody reported stays to be looked at, removeOnFail or not
+            job.started_at = 0
+        else:
+            remove = remove or job.options.remove_on_fail
+        _give_up(engine, job, reason, error, remove, now)
     else:
         _try_again(engine, job, error, is_stall, with_backoff, now)
     if queue.waiters:
@@ -340,7 +348,7 @@ def _try_again(
         job.run_at = now + retry_delay_ms(job.attempts, job.options, engine.rng)
     requeue(engine, job, "retry", now)
     job.started_at = 0
-    if not is_stall:
+    if with_backoff:
         note(job, "waiting", now, None, job.attempts + 1)
     engine.storage.changed(job)
     if engine.listeners and not is_stall:

@@ -198,7 +198,7 @@ def _lease_over(engine: "Engine", queue: Queue, job: Job, now: int) -> None:
         job,
         now,
         reason="stalled",
-        error="stalled",
+        error="Lock expired",
         is_stall=True,
         with_backoff=False,
         at_max="max_attempts_exceeded",

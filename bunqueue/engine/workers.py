@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.claiming import end_poll
 from bunqueue.errors import NotFound
 
 if TYPE_CHECKING:
@@ -56,23 +57,52 @@ def register_worker(
     name: str,
     queues: Sequence[str],
     concurrency: int,
-    hostname: str,
-    pid: int,
+    hostname: str | None,
+    pid: int | None,
+    started_at: int | None,
     now: int,
 ) -> RegisteredWorker:
-    """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on."""
+    """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on.
+
+    An update keeps the name, the moment of registration and what is not given.
+
+    Args:
+        started_at: The worker's own moment of starting, epoch ms; None is now.
+    """
     key = worker_id or engine.ids.new(now)
     worker = engine.workers.get(key)
     if worker is None:
         worker = engine.workers[key] = RegisteredWorker(key, now)
-    worker.name = name
+        worker.name = name
+        if started_at is not None:
+            worker.registered_at = started_at
     worker.queues = list(queues)
     worker.concurrency = concurrency
-    worker.hostname = hostname
-    worker.pid = pid
+    if hostname is not None:
+        worker.hostname = hostname
+    if pid is not None:
+        worker.pid = pid
     worker.seen_at = now
+    if worker.peer is not None and worker.peer is not peer:
+        _end_old_polls(engine, worker, worker.peer)
     worker.peer = peer
     return worker
+
+
+def _end_old_polls(engine: "Engine", worker: RegisteredWorker, old: "Peer") -> None:
+    """End the polls that the worker left on its old link, with nothing.
+
+    That link may be half open: a job handed to it would wait there for its lease to run out. If
+    it is not, the worker just asks again.
+    """
+    for name in worker.queues:
+        queue = engine.queues.get(name)
+        if queue is None:
+            continue
+        with queue.shard.lock:
+            for waiter in list(queue.waiters):
+                if waiter.peer is old and waiter.owner == worker.id:
+                    end_poll(engine, waiter)
 
 
 def unregister_worker(engine: "Engine", worker_id: str) -> None:

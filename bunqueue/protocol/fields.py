@@ -18,6 +18,8 @@ JOB_NAME_CHARS_MAX = 256
 GROUP_ID_CHARS_MAX = 256
 TAG_CHARS_MAX = 256
 
+JOB_NAME_REFUSAL = f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
+
 Check = Callable[[Mapping[str, Any]], str | None]
 
 
@@ -204,7 +206,7 @@ class JobName(Field):
     def problem(self, name: str, value: Any) -> str | None:  # noqa: ARG002  # a fixed text
         if isinstance(value, str) and 0 < len(value) <= JOB_NAME_CHARS_MAX:
             return None
-        return f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
+        return JOB_NAME_REFUSAL
 
     def fast(self) -> str:
         return f"x.__class__ is str and 0 < len(x) <= {JOB_NAME_CHARS_MAX}"

@@ -72,6 +72,9 @@ class Line(Protocol):
     def wake(self) -> None:
         """Have ``resume`` called by the connection's own greenlet, soon."""
 
+    def wake_next_turn(self) -> None:
+        """The same, but only after the loop has looked at all sockets."""
+
 
 class Connection:
     """One peer over TCP.
@@ -255,7 +258,7 @@ class Connection:
                 if long_bytes >= TURN_BYTES_MAX and begin < size:
                     self._pieces = [data[begin:]]
                     self._stop()
-                    self._line.wake()
+                    self._line.wake_next_turn()
                     begin = size
         self._is_handling = False
         if held is not None:

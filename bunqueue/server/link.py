@@ -60,6 +60,7 @@ class Link:
         "_greenlet",
         "_reader",
         "_writer",
+        "_timer",
         "_is_woken",
         "_is_finishing",
         "_is_lost",
@@ -97,6 +98,7 @@ class Link:
         self._greenlet: Any = None
         self._reader: Any = None
         self._writer: Any = None
+        self._timer: Any = None
         self._is_woken = False
         self._is_finishing = False
         self._is_lost = False
@@ -117,11 +119,11 @@ class Link:
         finally:
             connection.close()
             self._is_lost = True
-            for watcher in (self._reader, self._writer):
+            for watcher in (self._reader, self._writer, self._timer):
                 if watcher is not None:
                     watcher.stop()
                     watcher.close()
-            self._reader = self._writer = None
+            self._reader = self._writer = self._timer = None
             self._socket.close()
 
     def _read(self, connection: Connection) -> None:
@@ -252,6 +254,15 @@ class Link:
         if not self._is_woken and self._greenlet is not None:
             self._is_woken = True
             self._hub.loop.run_callback(self._greenlet.switch)
+
+    def wake_next_turn(self) -> None:
+        """The same, but only after the loop has looked at all sockets.
+
+        It runs dozens of callbacks before it does; a timer comes behind the sockets.
+        """
+        if self._timer is None:
+            self._timer = self._hub.loop.timer(0)
+        self._timer.start(self.wake)
 
     def _lose(self) -> None:
         self._is_lost = True

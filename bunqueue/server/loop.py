@@ -9,6 +9,7 @@ from gevent.lock import Semaphore
 
 READ = 1
 WRITE = 2
+NEXT_TURN_S = 1e-6  # a sleep of 0 is a callback, and dozens of those run before a look at sockets
 
 Callback = Callable[[], None]
 
@@ -70,7 +71,7 @@ class HubAlarm:
     def wait(self, timeout_s: float) -> None:
         """Waits for a ring, at most ``timeout_s``; lets others run even if that is 0."""
         if timeout_s <= 0:
-            gevent.sleep(0)
+            gevent.sleep(NEXT_TURN_S)
         else:
             self._event.wait(timeout_s)
         self._event.clear()

@@ -6,6 +6,7 @@ batch again that it did not answer; every row of a batch replaces or removes, so
 changes nothing. One that keeps dying is given up, and the broker has to end.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 RESTARTS_MAX: Final = 3  # writers in a row that die without having answered a batch
 RESTART_MS: Final = 100  # pause before the second of them; doubles
+# What a process may lack to start another, and have again in a moment: descriptors, memory.
+SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)
+SPAWN_RETRY_MS: Final = 500
+SPAWN_TRIES_MAX: Final = 60  # half a minute of refused pushes; then a restart may help
 SOCKET_BYTES: Final = 1 << 20  # what we ask of the kernel; it gives what it allows
 READ_BYTES: Final = 1 << 16
 LOCK_FD: Final = 3  # where the writer holds the file's lock
@@ -50,6 +55,7 @@ class WriterProcess:
         self._restart: Callback | None = None
         self._unanswered: bytes | None = None
         self._deaths = 0  # since the last answer
+        self._failed_spawns = 0  # in a row
         self._is_replacement = False
         self._complaint = ""  # why it could not open the file
         self._waitpid = original("os", "waitpid")
@@ -170,8 +176,15 @@ class WriterProcess:
             self._spawn()
         except OSError as error:
             self._hang_up()
-            self._listener.on_writer_lost(f"no writer process can be started: {error}")
+            self._failed_spawns += 1
+            if error.errno in SCARCE and self._failed_spawns < SPAWN_TRIES_MAX:
+                if self._failed_spawns == 1:
+                    log.error("no writer process can be started now: %s", error.strerror)
+                self._restart = self._loop.call_later(SPAWN_RETRY_MS, self._replace)
+            else:
+                self._listener.on_writer_lost(f"no writer process can be started: {error}")
             return
+        self._failed_spawns = 0
         if self._unanswered is not None:
             self._send(self._unanswered)
 

@@ -7,6 +7,7 @@ into C cost little and are counted apart, with more room. Timings are in ``loadt
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -49,11 +50,14 @@ def counted(run: Callable[[], object]) -> tuple[int, int]:
         elif event == "c_call":
             c += 1
 
+    gc.collect()
+    gc.disable()  # what other tests left behind must not be finalized while we count
     sys.setprofile(profile)
     try:
         run()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return python - 1, c - 1  # run itself; setprofile
 
 

@@ -1,5 +1,6 @@
 """What every storage promises: the same sentences of each of them."""
 
+import errno
 import logging
 import os
 import signal
@@ -441,6 +442,26 @@ def test_flush_waits_for_a_new_writer_if_it_must(process_house):
     assert 0 == storage.backlog_rows
     process_house.reopen()
     assert ["job-1"] == list(process_house.saved())
+
+
+def test_a_writer_is_replaced_once_a_descriptor_can_be_had(process_house, monkeypatch):
+    house, storage = process_house, process_house.storage
+    assert house.committed()
+    refusals = [OSError(errno.EMFILE, "Too many open files")] * 3
+    socketpair = process.socket.socketpair
+
+    def scarce():
+        if refusals:
+            raise refusals.pop()
+        return socketpair()
+
+    monkeypatch.setattr(process.socket, "socketpair", scarce)
+    monkeypatch.setattr(process, "SPAWN_RETRY_MS", 1)
+    os.kill(storage._writer.pid, signal.SIGKILL)
+    storage.added(make_job(1))
+
+    assert house.committed()
+    assert not refusals
 
 
 def test_an_idle_writer_that_dies_leaves_pushes_refused_only_until_the_next_is_up(process_house):

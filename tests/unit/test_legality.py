@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.dependencies import tie
 from bunqueue.engine.places import put_in, take_out
 from bunqueue.engine.states import PARKED
 from tests.support.engine import World, persistent_world
@@ -155,12 +156,15 @@ def job_in(world: World, state: str) -> dict[str, Any]:
 
 
 def park(world: World, job_id: str) -> None:
-    """Put a queued job among those that wait for children, as flows will."""
+    """Put a queued job among those that wait for others: for one that never comes."""
     job = world.engine.find(job_id)
     assert job is not None
     take_out(world.engine, job)
     job.place = PARKED
+    job.own_extra().depends_on = ["never"]
+    tie(world.engine, job)
     put_in(world.engine, job, world.now)
+    world.storage.rewritten(job)
     world.storage.changed(job)
     world.settle()
 

@@ -11,10 +11,14 @@ broker, and ``says``: steps of one connection, in order.
     {"get_some": {...}}          the next answer has at least these keys
     {"closed": true}             the broker has closed the connection
 
+A step whose answer differs on purpose from that of the reference server says why in ``note`` and
+what the reference answers in ``reference``; ``get`` is ours. ``record.py`` writes the answers.
+
 Every ``send`` step but the last of a run leaves in the same write as the next one, so that a
 conversation says by itself what is pipelined. In what is expected, ``{"$any": "str"}`` stands for
-any value of that type (str, int, float, list, dict), and ``{"$keep": "name"}`` for any value, which
-``{"$kept": "name"}`` in later steps means again.
+any value of that type (str, int, float, list, dict), ``{"$some": {...}}`` for a map with at least
+these keys, and ``{"$keep": "name"}`` for any value, which ``{"$kept": "name"}`` in later steps
+means again. ``{"$undefined": true}`` in a request is what JavaScript sends for ``undefined``.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ import msgpack
 
 FOLDER = Path(__file__).parent / "conversations"
 TYPES = {"str": str, "int": int, "float": float, "list": list, "dict": dict}
+BESIDE = ("note", "reference")
+UNDEFINED = msgpack.ExtType(0, b"\0")  # wire.md 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,32 @@ def conversations() -> list[Conversation]:
     ]
 
 
+def verb_of(step: dict[str, Any]) -> tuple[str, Any]:
+    """Return a step's verb and what stands behind it."""
+    (verb, content), *more = ((key, step[key]) for key in step if key not in BESIDE)
+    assert not more, f"more than one verb in {step}"
+    return verb, content
+
+
+def body_of(verb: str, content: Any, kept: dict[str, Any]) -> bytes:
+    """Return the bytes that a ``send`` step puts on the wire."""
+    if verb == "send_raw":
+        return bytes.fromhex(content)
+    body = bytes.fromhex(content) if verb == "send_body" else msgpack.packb(_filled(content, kept))
+    return struct.pack(">I", len(body)) + body
+
+
+def _filled(value: Any, kept: dict[str, Any]) -> Any:
+    """Put what was kept into a request."""
+    if isinstance(value, dict):
+        if list(value) == ["$kept"]:
+            return kept[value["$kept"]]
+        if list(value) == ["$undefined"]:
+            return UNDEFINED
+        return {key: _filled(item, kept) for key, item in value.items()}
+    return [_filled(item, kept) for item in value] if isinstance(value, list) else value
+
+
 class Replay:
     """Plays one conversation over a link: something with ``send``, ``value`` and ``is_at_end``."""
 
@@ -68,10 +100,9 @@ class Replay:
     def run(self, says: tuple[dict[str, Any], ...]) -> None:
         """Waits for every answer and holds it against what is expected."""
         for number, step in enumerate(says):
-            (verb, content), *more = step.items()
-            assert not more, f"step {number} has more than one verb"
+            verb, content = verb_of(step)
             if verb.startswith("send"):
-                self._unsent += self._bytes(verb, content)
+                self._unsent += body_of(verb, content, self._kept)
                 continue
             if self._unsent:
                 self._link.send(self._unsent)
@@ -87,22 +118,6 @@ class Replay:
                 assert "get" == verb, f"step {number}: no verb {verb}"
             assert self._is(content, answer), told
 
-    def _bytes(self, verb: str, content: Any) -> bytes:
-        if verb == "send_raw":
-            return bytes.fromhex(content)
-        body = (
-            bytes.fromhex(content) if verb == "send_body" else msgpack.packb(self._filled(content))
-        )
-        return struct.pack(">I", len(body)) + body
-
-    def _filled(self, value: Any) -> Any:
-        """Put what was kept into a request."""
-        if isinstance(value, dict):
-            if list(value) == ["$kept"]:
-                return self._kept[value["$kept"]]
-            return {key: self._filled(item) for key, item in value.items()}
-        return [self._filled(item) for item in value] if isinstance(value, list) else value
-
     def _is(self, expected: Any, value: Any) -> bool:
         if isinstance(expected, dict):
             if "$any" in expected:
@@ -112,6 +127,11 @@ class Replay:
                 return True
             if "$kept" in expected:
                 return bool(self._kept[expected["$kept"]] == value)
+            if "$some" in expected:
+                some = expected["$some"]
+                return isinstance(value, dict) and all(
+                    key in value and self._is(item, value[key]) for key, item in some.items()
+                )
             return (
                 isinstance(value, dict)
                 and expected.keys() == value.keys()

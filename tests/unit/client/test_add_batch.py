@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import gevent
 import pytest
 
 from bunqueue import CommandError, ConnectionClosedError
@@ -165,6 +166,31 @@ def test_a_lost_batch_fails_all_its_callers_and_is_not_sent_again(broker: Broker
 
     assert [ConnectionClosedError] * 3 == [type(outcomes[name]) for name in "abc"]
     assert ["PUSH", "PUSHB"] == [command["cmd"] for command in broker.commands]
+
+
+def test_an_interrupted_greenlet_takes_no_other_down_with_it() -> None:
+    commands: list[Command] = []
+
+    def call(command: Command) -> Command:
+        commands.append(command)
+        gevent.sleep(0.02)
+        jobs = command.get("jobs", [command])
+        ids = [f"id-{job['name']}" for job in jobs]
+        return {"ids": ids} if "jobs" in command else {"id": ids[0]}
+
+    batcher = AddBatcher(call, "emails", worlds.cooperative(), max_delay_ms=10_000)
+    names = "abcdefgh"
+    adds = [gevent.spawn(batcher.add, {"name": name}) for name in names]
+    with gevent.Timeout(10):
+        while not commands:
+            gevent.sleep(0.001)
+        sender = adds[0]
+        sender.kill()
+        gevent.joinall(adds)
+
+    assert [list(names)] == [[job["name"] for job in command["jobs"]] for command in commands]
+    assert isinstance(sender.value, gevent.GreenletExit)
+    assert [f"id-{name}" for name in names[1:]] == [add.value for add in adds[1:]]
 
 
 def test_own_ids_are_called_custom_ids_in_a_batch(broker: Broker) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bunqueue.commands.job_wire import JOB_KEYS, pack_list
+from bunqueue.errors import Refused
 from bunqueue.protocol.codec import pack, unpack
+from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from tests.support.engine import World
 
 MOMENT = (float,)
@@ -273,7 +276,7 @@ def test_a_name_inside_data_is_lifted_out(world: World) -> None:
     assert ("welcome", {"to": "x"}) == (view["name"], view["data"])
 
 
-@pytest.mark.parametrize("name", [5, None, "", ["a"]])
+@pytest.mark.parametrize("name", [5, None, ["a"]])
 def test_a_name_inside_data_that_is_no_name_stays(world: World, name: object) -> None:
     view = world.job(world.push(data={"name": name}))
 
@@ -316,3 +319,17 @@ def test_data_beyond_its_own_limit_is_refused(world: World) -> None:
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
 def test_a_list_of_any_length_is_packed(count: int) -> None:
     assert [1] * count == unpack(pack_list([pack(1)] * count))
+
+
+def test_a_list_that_no_frame_can_hold_ends_before_it_is_made() -> None:
+    looked_at: list[int] = []
+
+    def items() -> Iterator[bytes]:
+        for number in range(100):
+            looked_at.append(number)
+            yield b"x" * (FRAME_BYTES_MAX // 4)
+
+    with pytest.raises(Refused, match=f"Reply too large: more than {FRAME_BYTES_MAX} bytes"):
+        pack_list(items())
+
+    assert 5 == len(looked_at)

@@ -293,7 +293,7 @@ def test_pushes_are_refused_while_the_backlog_is_full() -> None:
     assert {} == world.counts()
 
 
-@pytest.mark.parametrize("option", [{"dependsOn": ["x"]}, {"repeat": {"every": 1}}])
+@pytest.mark.parametrize("option", [{"repeat": {"every": 1}}])
 def test_an_option_that_is_not_built_yet_is_refused_not_ignored(
     world: World, option: dict[str, Any]
 ) -> None:

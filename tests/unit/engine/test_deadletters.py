@@ -387,11 +387,26 @@ def test_statistics_add_up(four: World) -> None:
         stats["byReason"][reason] for reason in ("max_attempts_exceeded", "unknown", "timeout")
     )
     assert {"q": 5} == stats["byQueue"]
-    assert (1, 0) == (stats["pendingRetry"], stats["expired"])
+    assert (0, 0) == (stats["pendingRetry"], stats["expired"])
     assert (entries[0]["enteredAt"], entries[-1]["enteredAt"]) == (
         stats["oldestEntry"],
         stats["newestEntry"],
     )
+
+
+def test_statistics_count_what_is_due_and_what_is_over(world: World) -> None:
+    configure(world, autoRetry=True, autoRetryInterval=1_000, maxAge=5_000)
+    bury(world)
+
+    def figures() -> tuple[int, int]:
+        stats = world.ok("GetDlqStats", queue="q")["data"]["stats"]
+        return stats["pendingRetry"], stats["expired"]
+
+    assert (0, 0) == figures()
+    world.clock.ms += 1_000
+    assert (1, 0) == figures()
+    world.clock.ms += 4_000
+    assert (1, 1) == figures()
 
 
 def test_statistics_of_nothing(world: World) -> None:
@@ -400,7 +415,7 @@ def test_statistics_of_nothing(world: World) -> None:
     assert {
         "total": 0,
         "byReason": dict.fromkeys(REASONS, 0),
-        "byQueue": {},
+        "byQueue": {"nowhere": 0},
         "pendingRetry": 0,
         "expired": 0,
         "oldestEntry": None,

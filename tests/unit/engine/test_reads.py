@@ -189,7 +189,7 @@ def test_a_job_may_keep_fewer_lines(world: World) -> None:
         ({"start": 2}, "234"),
         ({"start": 1, "end": 3}, "123"),
         ({"end": 0}, "0"),
-        ({"end": -1}, "01234"),
+        ({"end": -2}, "0123"),
         ({"start": 9}, ""),
     ],
 )

@@ -133,3 +133,14 @@ def test_totals_outlive_the_workers(world: World) -> None:
         "activeJobs": 0,
         "concurrencySlots": 2,
     } == world.ok("ListWorkers")["data"]["stats"]
+
+
+def test_a_worker_that_registers_elsewhere_leaves_no_poll_on_its_old_link(world: World) -> None:
+    dead, alive = world.peer, world.connect()
+    register(world, workerId="w1")
+    lost = world.send("PULL", dead, queue="q", owner="w1", timeout=60_000)
+    others = world.send("PULL", dead, queue="q", owner="w2", timeout=60_000)
+    world.ok("RegisterWorker", alive, name="w", queues=["q"], workerId="w1")
+
+    assert lost.reply["job"] is None
+    assert not others.is_there

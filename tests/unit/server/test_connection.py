@@ -38,6 +38,9 @@ class Line:
     def wake(self) -> None:
         self.wakes += 1
 
+    def wake_next_turn(self) -> None:
+        self.wakes += 1
+
     def turn(self) -> None:
         soon, self._soon = self._soon, []
         for callback in soon:

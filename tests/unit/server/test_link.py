@@ -9,6 +9,8 @@ import pytest
 from gevent.socket import socketpair
 
 from bunqueue.broker import Broker
+from bunqueue.server import connection as connection_module
+from bunqueue.server.connection import Connection
 from bunqueue.server.link import Link
 from tests.support.wire import HoldingStorage, Reader, frame, frame_of, make_broker, ping, push
 
@@ -81,6 +83,36 @@ def test_frames_in_pieces_are_put_together(ends: Ends) -> None:
         gevent.sleep(0)
 
     assert 7 == peer.value()["reqId"]
+
+
+def test_what_comes_to_others_is_served_between_turns(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "TURN_BYTES_MAX", 1)
+    served: list[Link] = []
+    resume, received = Connection.resume, Connection.received
+
+    def resumed(connection: Connection) -> None:
+        if not served:
+            other.sock.sendall(ping(1))
+        served.append(ends.links[0])
+        resume(connection)
+
+    def seen(connection: Connection, data: bytes) -> None:
+        if served and connection is ends.links[1].connection:
+            served.append(ends.links[1])
+        received(connection, data)
+
+    monkeypatch.setattr(Connection, "resume", resumed)
+    monkeypatch.setattr(Connection, "received", seen)
+    lists, other = ends.open(), ends.open()
+    lists.call({"cmd": "PUSH", "queue": "emails", "data": "x" * 8_192, "jobId": "big"})
+    other.call({"cmd": "Ping"})
+    lists.sock.sendall(frame({"cmd": "GetJob", "id": "big"}) * 60)
+    for _ in range(60):
+        lists.value()
+
+    assert 2 >= served.index(ends.links[1])
 
 
 def test_one_link_wakes_the_poll_of_another(ends: Ends) -> None:

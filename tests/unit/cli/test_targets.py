@@ -1,0 +1,87 @@
+import pytest
+
+from bunqueue.cli.targets import flat, is_handler, override, resolve, workers_of
+from bunqueue.cli.usage import UsageError
+from bunqueue.client.worker import Worker
+from bunqueue.client.worker_group import WorkerGroup
+from bunqueue.errors import BunqueueError
+
+
+def handler(job):
+    return job
+
+
+def worker():
+    return Worker("emails", handler, autorun=False)
+
+
+def both():
+    return [worker(), WorkerGroup([worker()])]
+
+
+class Box:
+    """Handlers may stand inside a class."""
+
+    handler = staticmethod(handler)
+
+
+HERE = __name__
+
+
+def test_a_handler_makes_a_worker_per_queue():
+    made = workers_of(f"{HERE}:handler", ["a", "b"], {"concurrency": 7}, {"autorun": False})
+
+    assert [("a", 7), ("b", 7)] == [(one.queue, one.concurrency) for one in made]
+
+
+def test_a_factory_is_called_and_its_groups_are_unpacked():
+    assert 2 == len(workers_of(f"{HERE}:both", [], {}, {}))
+
+
+def test_the_attribute_may_be_dotted():
+    assert resolve(f"{HERE}:Box.handler") is handler
+
+
+def test_a_handler_takes_something_and_a_factory_nothing():
+    assert (True, False, False) == (is_handler(handler), is_handler(both), is_handler(worker()))
+
+
+def test_a_handler_without_a_queue_is_refused():
+    with pytest.raises(UsageError, match="name its queues with -q"):
+        workers_of(f"{HERE}:handler", [], {}, {})
+
+
+@pytest.mark.parametrize("target", ["handler", ":handler", "module:", "list"])
+def test_a_target_of_another_form_is_refused(target):
+    with pytest.raises(UsageError, match="neither an action nor of the form module:attr"):
+        resolve(target)
+
+
+def test_a_missing_module_or_attribute_is_named():
+    with pytest.raises(BunqueueError, match="cannot import nowhere"):
+        resolve("nowhere:handler")
+    with pytest.raises(BunqueueError, match="has no nothing"):
+        resolve(f"{HERE}:nothing")
+
+
+def test_something_else_is_refused():
+    with pytest.raises(UsageError, match="is a int, not a worker or a handler"):
+        list(flat("module:number", 7))
+
+
+def test_options_win_over_a_worker_that_has_not_started():
+    one = worker()
+
+    override("module:worker", one, {"concurrency": 9, "batch_size": 5_000})
+
+    assert (9, 1_000) == (one.concurrency, one.batch_size)
+
+
+def test_an_option_that_a_worker_has_fixed_is_refused():
+    with pytest.raises(UsageError, match="lock_ttl_ms cannot be changed"):
+        override("module:worker", worker(), {"lock_ttl_ms": 5})
+
+
+def test_a_value_that_a_worker_refuses_is_bad_usage():
+    with pytest.raises(UsageError, match="concurrency must be at least 1"):
+        workers_of(f"{HERE}:handler", ["a"], {"concurrency": 0}, {"autorun": False})
