@@ -22,6 +22,7 @@ REQUIRES = [
     "croniter>=7.0",
     "docopt-ng>=0.9,<1",
     "werkzeug>=3.1",
+    "prometheus-client>=0.21",
     "tzdata",
 ]
 

@@ -11,6 +11,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +68,18 @@ def words(value: object) -> tuple[str, ...]:
     found = tuple(part.strip() for part in parts if part.strip())
     if not found:
         raise ValueError("must name at least one")
+    return found
+
+
+def targets(value: object) -> tuple[str, ...]:
+    """Read a list of addresses, networks and host names."""
+    found = words(value)
+    for word in found:
+        if "/" in word or ":" in word or word.rpartition(".")[2].isdecimal():
+            try:
+                ip_network(word.strip("[]"), strict=False)
+            except ValueError:
+                raise ValueError(f"has {word!r}, which is no address and no network") from None
     return found
 
 
@@ -249,12 +262,19 @@ class Settings:
     lock_timeout_ms: int = _row(
         5_000, "LOCK_TIMEOUT_MS", "timeouts.lock", span_ms(1), "Longest wait for an internal lock."
     )
-    webhook_retries_max: int = _row(
-        3, "WEBHOOK_MAX_RETRIES", "webhooks.maxRetries", whole(0), "Further tries of a webhook."
-    )
+    webhook_tries_max: int = _row(
+        3, "WEBHOOK_MAX_RETRIES", "webhooks.maxRetries", whole(1),
+        "Tries of a webhook's delivery, in all.",
+    )  # fmt: skip
     webhook_retry_delay_ms: int = _row(
-        1_000, "WEBHOOK_RETRY_DELAY_MS", "webhooks.retryDelay", span_ms(), "Wait before the first."
-    )
+        1_000, "WEBHOOK_RETRY_DELAY_MS", "webhooks.retryDelay", span_ms(),
+        "Wait after the first try, twice that after the second, and so on.",
+    )  # fmt: skip
+    webhook_targets: tuple[str, ...] = _row(
+        (), "WEBHOOK_ALLOWED_TARGETS", "webhooks.allowedTargets", targets,
+        "Addresses, networks and host names that webhooks may go to beside public ones;"
+        " for receivers in the own network.",
+    )  # fmt: skip
     rate_limit_window_ms: int = _row(
         60_000, "RATE_LIMIT_WINDOW_MS", None, span_ms(1), "Window of the request limit."
     )

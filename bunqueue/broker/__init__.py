@@ -9,24 +9,35 @@ the locks), which loop the storage's answers come through. Nothing here knows ge
 from bunqueue.broker.clock import Clock
 from bunqueue.broker.core import Broker, open_storage
 from bunqueue.broker.embedded import EmbeddedBroker, open_embedded
+from bunqueue.broker.host import LocalHost
 from bunqueue.broker.peer import LocalPeer
 from bunqueue.broker.tokens import Tokens
+from bunqueue.engine.events import Event
 from bunqueue.engine.face import EngineFace
+from bunqueue.engine.latency import BOUNDS_S, Histogram
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.webhooks import EVENTS as WEBHOOK_EVENTS
+from bunqueue.engine.webhooks import Webhook
 
 __all__ = [
+    "BOUNDS_S",
     "MUST_COMMIT",
     "NO_WAIT",
+    "WEBHOOK_EVENTS",
     "Broker",
     "Clock",
     "EmbeddedBroker",
     "EngineFace",
     "EngineSettings",
+    "Event",
+    "Histogram",
     "Later",
+    "LocalHost",
     "LocalPeer",
     "Tokens",
     "open_embedded",
+    "Webhook",
     "open_storage",
 ]

@@ -5,8 +5,10 @@ import random
 from typing import Any
 
 from bunqueue.broker.clock import Clock
+from bunqueue.broker.host import LocalHost
 from bunqueue.broker.ticker import Alarm, Ticker
 from bunqueue.broker.tokens import Tokens
+from bunqueue.commands.peer import Host
 from bunqueue.engine.engine import Engine
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import LockFactory, no_lock
@@ -22,6 +24,7 @@ class Broker:
 
     Attributes:
         engine, storage, clock, tokens, ticker: Its parts.
+        host: What its commands may tell of the process; a server puts its own in place.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Broker:
         self.engine = Engine(storage, settings, locks, rng=random.Random(), random_bytes=os.urandom)
         self.clock.on_jump = self.engine.clock_jumped
         storage.on_dropped = self._drop
+        self.host: Host = LocalHost(storage)
         self._started_s = self.clock.steady()
         self.engine.recover(self.clock.now())
         self.ticker = Ticker(self.engine, self.clock, alarm, gate)

@@ -4,7 +4,7 @@ import os
 import sys
 
 import bunqueue
-from bunqueue.cli import demo, figures, jobs, queues, start, workers
+from bunqueue.cli import cron, demo, figures, jobs, queues, start, webhooks, workers
 from bunqueue.cli.call import send
 from bunqueue.cli.show import compact
 from bunqueue.cli.table import SUBCOMMANDS, Action, Subcommand
@@ -12,7 +12,7 @@ from bunqueue.cli.usage import Args, UsageError, nearest, parse
 from bunqueue.errors import BunqueueError
 
 # Importing them has filled the table.
-ROWS = (demo, figures, jobs, queues, start, workers)
+ROWS = (cron, demo, figures, jobs, queues, start, webhooks, workers)
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 

@@ -1,4 +1,4 @@
-"""Subcommands that ask the broker how it is: stats, health, ping, version."""
+"""Subcommands that ask the broker how it is: stats, metrics, health, ping, version."""
 
 import json
 import os
@@ -102,6 +102,18 @@ Usage:
 """,
     {"": Action("Stats", {}, lambda reply: stats_block(reply["stats"]))},
     examples="bunqueue stats --json",
+)
+
+declare(
+    "metrics",
+    """
+Print all figures of the broker as Prometheus reads them.
+
+Usage:
+  bunqueue metrics [options]
+""",
+    {"": Action("Prometheus", {}, lambda reply: reply["data"]["metrics"].splitlines())},
+    examples="bunqueue metrics | grep bunqueue_jobs",
 )
 
 declare(

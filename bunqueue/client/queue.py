@@ -23,10 +23,11 @@ from bunqueue.client.options import to_wire, with_parent_link
 from bunqueue.client.queue_changes import QueueChanges
 from bunqueue.client.queue_control import QueueControl
 from bunqueue.client.queue_reads import QueueReads
+from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
 
 
-class Queue(QueueReads, QueueChanges, QueueControl):
+class Queue(QueueReads, QueueChanges, QueueControl, QueueSchedulers):
     """A named queue on a broker; safe to share between threads and greenlets.
 
     Args:

@@ -2,13 +2,18 @@
 
 from bunqueue.commands import (
     core,
+    crons,
+    dashboard,
     dead_letters,
     greeting,
     group_commands,
     job_changes,
     job_reads,
     lease_commands,
+    metrics,
     queue_control,
+    subscriptions,
+    webhooks,
     worker_register,
 )
 from bunqueue.commands.registry import COMMANDS, Command, dispatch
@@ -17,6 +22,8 @@ __all__ = [
     "COMMANDS",
     "Command",
     "core",
+    "crons",
+    "dashboard",
     "dead_letters",
     "dispatch",
     "greeting",
@@ -24,6 +31,9 @@ __all__ = [
     "job_changes",
     "job_reads",
     "lease_commands",
+    "metrics",
     "queue_control",
+    "subscriptions",
+    "webhooks",
     "worker_register",
 ]

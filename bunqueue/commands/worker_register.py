@@ -68,12 +68,18 @@ def unregister_worker(peer: Peer, request: Request) -> Reply:
 def list_workers(peer: Peer, _request: Request) -> Reply:
     """List the registered workers, with sums over all."""
     now = peer.now()
+    workers = workers_listed(peer, now)
+    return {"ok": True, "data": {"workers": workers, "stats": peer.engine.worker_stats(now)}}
+
+
+def workers_listed(peer: Peer, now: int) -> list[dict[str, Any]]:
+    """Return every registered worker as ListWorkers and the dashboard show it."""
     workers = []
     for worker in peer.engine.list_workers():
         status = "active" if peer.engine.is_fresh(worker, now) else "stale"
         uptime = max(0, now - worker.registered_at)
         workers.append({"id": worker.id, **_described(worker, status), "uptime": uptime})
-    return {"ok": True, "data": {"workers": workers, "stats": peer.engine.worker_stats(now)}}
+    return workers
 
 
 @command(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import dependencies, keys, proofs
+from bunqueue.engine import dependencies, keys, proofs, repeats
 from bunqueue.engine.events import emit
 from bunqueue.engine.flows import link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
@@ -19,7 +19,7 @@ from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
-from bunqueue.engine.undo import Memory, put_back, remember
+from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
 NO_IDS: Mapping[str, None] = {}
-
-# Options whose semantics are not built yet: refused, never silently ignored.
-UNSUPPORTED = ("repeat",)
 
 # A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
 # job's moments costs no memory, and clients that stamp every job do it as they push.
@@ -145,8 +142,7 @@ def _refusal(
         return None
     key, group_id = own.get("uniqueKey"), own.get("groupId")
     problem = (
-        _unsupported(own)
-        or _edge_refusal(engine, own, custom_id, batch)
+        _edge_refusal(engine, own, custom_id, batch)
         or (keys.refusal(engine, queue, key, options, now) if key else None)
     )
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
@@ -169,9 +165,9 @@ def _full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | Non
 def _edge_refusal(
     engine: "Engine", own: Mapping[str, Any], custom_id: str | None, batch: Mapping[str, None]
 ) -> str | None:
-    """Return why the push cannot have its dependencies, its parent or its id, or None."""
-    problem = None
-    if own.get("dependsOn"):
+    """Return why the push cannot repeat, or have its dependencies, parent or id, or None."""
+    problem = None if own.get("repeat") is None else repeats.refusal(own)
+    if problem is None and own.get("dependsOn"):
         problem = dependencies.refusal(engine, own, custom_id, batch)
     parent_id = linked_parent(own)
     if problem is None and parent_id is not None:
@@ -179,13 +175,6 @@ def _edge_refusal(
     if problem is None and custom_id is not None:
         problem = dependencies.reuse_refusal(engine, custom_id)
     return problem
-
-
-def _unsupported(own: Mapping[str, Any]) -> str | None:
-    for option in UNSUPPORTED:
-        if own.get(option):
-            return f"{option} is not supported yet"
-    return None
 
 
 def _admit_plain(
@@ -202,7 +191,9 @@ def _admit_plain(
     engine.totals.pushed += 1
     storage.added(job)
     if engine.listeners:
-        emit(engine, "pushed", queue.name, job.id, now)
+        emit(engine, "pushed", queue.name, job.id, now, data)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
     return job
@@ -226,8 +217,8 @@ def _admit(
         return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
-        return _twin(engine, queue, old, now)
-    problem = _unsupported(own) or _edge_refusal(engine, own, custom_id, batch)
+        return _twin(engine, old)
+    problem = _edge_refusal(engine, own, custom_id, batch)
     if problem:
         raise Refused(problem)
     key = own.get("uniqueKey") or None
@@ -236,7 +227,12 @@ def _admit(
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
             if not keys.meet(engine, queue, owner, key, options, now):
-                return _twin(engine, queue, owner, now)
+                told = (engine, "duplicated", queue.name, owner.id, now)
+                if owner.place == ADMITTED:  # first its own admission is told, if it comes to that
+                    engine.storage.sync(None, told, emit)
+                else:
+                    emit(*told)
+                return _twin(engine, owner)
             if owner.place == ACTIVE:
                 robbed = owner
             else:
@@ -294,14 +290,16 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     run_at = created_at + int(own.get("delay") or 0)
     seq = engine.seq = engine.seq + 1
     priority = int(own.get("priority") or 0)
+    if options.repeat is not None:
+        options = engine.options_with(options, "repeat", repeats.normalised(options.repeat))
     job_id = custom_id or engine.ids.new(now)
     job = Job(job_id, seq, queue, name, data, options, priority, created_at, run_at, QUEUED)
     if custom_id:
         job.own_extra().is_custom_id = True
-    if own.get("groupId"):
-        job.own_extra().group_id = own["groupId"]
     if abs(created_at - now) > STAMP_SLACK_MS:  # the first line tells of the admission
         job.own_extra().timeline = [[state_of(job, now), now, None, None]]
+    if own.get("groupId"):
+        job.own_extra().group_id = own["groupId"]
     parent_id, children_ids = own.get("parentId"), own.get("childrenIds")
     if parent_id:
         job.own_extra().parent_id = parent_id
@@ -317,12 +315,10 @@ def _reprove(engine: "Engine", job_id: str, proof: proofs.Proof) -> None:
     proofs.add(engine, job_id, proof, job_id in engine.graph.consumers)
 
 
-def _twin(engine: "Engine", queue: Queue, owner: Job, now: int) -> str:
+def _twin(engine: "Engine", owner: Job) -> str:
     """Answer for a newcomer with the live job that holds its id or key."""
     if owner.place == ADMITTED:
         engine.storage.sync()
-    if engine.listeners:
-        emit(engine, "duplicated", queue.name, owner.id, now)
     return owner.id
 
 
@@ -352,7 +348,9 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
     if job.options.ttl is not None:
         engine.arm_ttl(job)
     if engine.listeners:
-        emit(engine, "pushed", queue.name, job.id, now)
+        emit(engine, "pushed", queue.name, job.id, now, job.data)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
 
@@ -372,9 +370,11 @@ def _publish(
     move(job, "publish")
     if job.extra.flow is not None and not job.extra.flow.missing:
         engine.storage.changed(job)  # met meanwhile: its row says parked
-    for gone, _ in ended:
+    for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)
+        if place_in(memory) == QUEUED:
+            emit(engine, "removed", gone.queue.name, gone.id, now, prev="waiting")
     _enter(engine, job, now)
 
 

@@ -123,7 +123,9 @@ def claim(
             note(job, "active", now)
         storage.changed(job)
         if engine.listeners:
-            emit(engine, "pulled", queue.name, job.id, now)
+            emit(engine, "pulled", queue.name, job.id, now, job.data)
+        else:
+            queue.events_total += 1
         jobs.append(job)
         room_bytes -= len(job.data)
     if jobs:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import claiming, deadletters, group_control, keys
+from bunqueue.engine import claiming, deadletters, group_control, keys, metrics
 from bunqueue.engine.dependencies import has_live_consumer, outlive
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
@@ -103,8 +103,7 @@ def pause(engine: "Engine", queue_name: str, now: int) -> None:
         before = _settings(queue)
         queue.gate.is_paused = True
         _changed(engine, queue, before, now)
-        if engine.listeners:
-            emit(engine, "paused", queue.name, "", now)
+        announce(engine, "paused", queue.name, "", now)
 
 
 def resume(engine: "Engine", queue_name: str, now: int) -> None:
@@ -116,8 +115,7 @@ def resume(engine: "Engine", queue_name: str, now: int) -> None:
         before = _settings(queue)
         queue.gate.is_paused = False
         _changed(engine, queue, before, now)
-        if engine.listeners:
-            emit(engine, "resumed", queue.name, "", now)
+        announce(engine, "resumed", queue.name, "", now)
 
 
 def is_paused(engine: "Engine", queue_name: str) -> bool:
@@ -273,8 +271,8 @@ def _drain_slice(engine: "Engine", queue: Queue, jobs: list[Job], now: int) -> i
     still_here = [job for job in jobs if job.place == QUEUED]
     _remove_all(engine, still_here, now)
     queue.run_set.tidy()
-    if engine.listeners and not len(queue.run_set):
-        emit(engine, "drained", queue.name, "", now)
+    if still_here and not len(queue.run_set):
+        announce(engine, "drained", queue.name, "", now)
     return len(still_here)
 
 
@@ -293,14 +291,15 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
         group_control.drop_rows(engine, queue)
-        engine.storage.sync(_unobliterate, (engine, queue))
+        figures = metrics.forget(engine, queue.name)
+        engine.storage.sync(_unobliterate, (engine, queue, figures))
         waiters = list(queue.waiters)
         engine.close_queue(queue)
     for waiter in waiters:
         claiming.move_waiter(engine, waiter, engine.open_queue(queue_name), now)
 
 
-def _unobliterate(engine: "Engine", queue: Queue) -> None:
+def _unobliterate(engine: "Engine", queue: Queue, figures: metrics.QueueMetrics | None) -> None:
     """Bring the queue back if the commit failed; its jobs follow one by one."""
     other = engine.queues.get(queue.name)
     if other is not None and other is not queue:
@@ -309,6 +308,7 @@ def _unobliterate(engine: "Engine", queue: Queue) -> None:
             claiming.move_waiter(engine, waiter, queue, engine.last_now)
     engine.queues[queue.name] = queue
     queue.shard.queues[queue.name] = queue
+    metrics.bring_back(engine, queue.name, figures)
     store(engine, queue)
     group_control.store_rows(engine, queue)
 

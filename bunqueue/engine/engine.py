@@ -8,7 +8,8 @@ lock of the queue it is about, does all of its work without a switch, and return
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from bunqueue.engine import (
     admission,
@@ -17,16 +18,22 @@ from bunqueue.engine import (
     deadletters,
     dependencies,
     failures,
+    figures,
     flows,
     group_control,
     leases,
+    metrics,
     moves,
     outcomes,
     reads,
     recovery,
+    schedules,
+    subscriptions,
     sweeps,
+    webhooks,
     workers,
 )
+from bunqueue.engine.events import Event, Listener
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.index import JobIndex
 from bunqueue.engine.job import Job
@@ -61,28 +68,33 @@ class Totals:
 
 
 class Rates:
-    """Pushes and pulls per second, as moving averages; read and updated by ``sample``."""
+    """What happens per second, as moving averages; updated by ``sample``."""
 
     ALPHA = 0.3  # engine.md 9
 
     def __init__(self) -> None:
         self.push_per_s = 0.0
         self.pull_per_s = 0.0
+        self.complete_per_s = 0.0
+        self.fail_per_s = 0.0
         self._at = 0
-        self._pushed = 0
-        self._pulled = 0
+        self._counts = (0, 0, 0, 0)
 
     def sample(self, totals: Totals, now: int) -> None:
         """Take another sample, at least a second after the last one."""
         span_ms = now - self._at
         if span_ms < 1000:
             return
+        counts = (totals.pushed, totals.pulled, totals.completed, totals.failed)
         if self._at:
-            push = (totals.pushed - self._pushed) * 1000 / span_ms
-            pull = (totals.pulled - self._pulled) * 1000 / span_ms
+            push, pull, complete, fail = (
+                (new - old) * 1000 / span_ms for new, old in zip(counts, self._counts, strict=True)
+            )
             self.push_per_s += self.ALPHA * (push - self.push_per_s)
             self.pull_per_s += self.ALPHA * (pull - self.pull_per_s)
-        self._at, self._pushed, self._pulled = now, totals.pushed, totals.pulled
+            self.complete_per_s += self.ALPHA * (complete - self.complete_per_s)
+            self.fail_per_s += self.ALPHA * (fail - self.fail_per_s)
+        self._at, self._counts = now, counts
 
 
 class Engine:
@@ -94,8 +106,13 @@ class Engine:
         graph: Who waits for whom.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
+        schedules: The schedulers.
+        successors: id -> id of the next generation, of jobs that repeat; the newest of them.
         waits: id -> who waits for that job's end.
-        listeners: Called with every event.
+        listeners: Who is told of events.
+        untold: (queue name, job id) -> events that wait for their commit, in order.
+        subscriptions, webhooks: The two of ours.
+        metrics: queue name -> figures; ``recounted``: names whose figures have to be written.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
         on_shrunk: Called when so many jobs have gone that memory may go back to the system.
@@ -128,8 +145,16 @@ class Engine:
         self.timed_at: dict[str, int] = {}
         self.retired = leases.RetiredTokens()
         self.waits: dict[str, dict[Later, None]] = {}
+        self.schedules = schedules.Schedules()
+        self.successors: dict[str, str] = {}
         self.workers: dict[str, workers.RegisteredWorker] = {}
-        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self.listeners: list[Listener] = []
+        self.untold: dict[tuple[str, str], list[Event]] = {}
+        self.subscriptions = subscriptions.Subscriptions()
+        self.webhooks = webhooks.Webhooks()
+        self.metrics: dict[str, metrics.QueueMetrics] = {}
+        self.recounted: dict[str, None] = {}
+        storage.before_cut = partial(metrics.write, self)
         self.totals = Totals()
         self.rates = Rates()
         self.is_draining = False
@@ -228,6 +253,25 @@ class Engine:
     group_count = group_control.group_count
     group_active_count = group_control.group_active_count
     groups_count = group_control.groups_count
+    set_cron = schedules.set_cron
+    find_cron = schedules.find_cron
+    delete_cron = schedules.delete_cron
+    list_crons = schedules.list_crons
+    subscribe = subscriptions.subscribe
+    unsubscribe = subscriptions.unsubscribe
+
+    add_webhook = webhooks.add_webhook
+    remove_webhook = webhooks.remove_webhook
+    list_webhooks = webhooks.list_webhooks
+    set_webhook_enabled = webhooks.set_webhook_enabled
+    webhook_stats = webhooks.webhook_stats
+    note_delivery = webhooks.note_delivery
+
+    queue_metrics = metrics.queue_metrics
+    trim_events = metrics.trim_events
+    overview = figures.overview
+    queue_figures = figures.queue_figures
+    queue_totals = figures.queue_totals
 
     update_parent = flows.update_parent
     remove_child_dependency = flows.remove_child_dependency
@@ -259,11 +303,13 @@ class Engine:
             shard = self.shards[_fnv1a(name) & (len(self.shards) - 1)]
             queue = self.queues[name] = shard.queues[name] = Queue(name, shard)
             queue.used_at = self.last_now
+            metrics.resume(self, queue)
         return queue
 
     def close_queue(self, queue: Queue) -> None:
         """Forget the queue's name; its jobs are gone already."""
         if self.queues.get(queue.name) is queue:
+            metrics.settle(self, queue)
             del self.queues[queue.name]
             del queue.shard.queues[queue.name]
 
@@ -284,6 +330,11 @@ class Engine:
         with self.completed_lock:
             while len(self._completed) > keep:
                 self.drop_oldest_completed()
+
+    @property
+    def retained(self) -> deque[Job]:
+        """The completed jobs that are kept, in order of completion, and some that have gone."""
+        return self._completed
 
     def oldest_completed(self) -> Job | None:
         """Return the kept job that completed first, or None."""
@@ -318,6 +369,7 @@ class Engine:
         for later in list(peer.parked):
             later.cancel()
         peer.parked.clear()
+        self.unsubscribe(peer)
         workers.unregister_all_of(self, peer)
         touched: dict[Queue, None] = {}
         for job, delivery in list(peer.held.items()):

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bunqueue.engine.admission import Entry
+from bunqueue.engine.cron import Cron, Definition
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import Peer
+from bunqueue.engine.webhooks import Webhook
 from bunqueue.engine.workers import RegisteredWorker
 from bunqueue.protocol.options import JobOptions
 
@@ -332,6 +334,26 @@ class EngineFace(Protocol):
         """Remove one dead letter; False if it is not there."""
         ...
 
+    # -- schedulers ------------------------------------------------------------------------------
+
+    def set_cron(
+        self, definition: Definition, immediately: bool, replaces_leftover: bool, now: int
+    ) -> Cron:
+        """Define a scheduler, or give the one of that name another definition."""
+        ...
+
+    def find_cron(self, name: str) -> Cron:
+        """Return the scheduler of that name."""
+        ...
+
+    def delete_cron(self, name: str, now: int) -> None:
+        """Remove a scheduler; the jobs that it has made stay."""
+        ...
+
+    def list_crons(self) -> list[Cron]:
+        """Return all schedulers, in order of definition."""
+        ...
+
     # -- workers ---------------------------------------------------------------------------------
 
     def register_worker(
@@ -436,4 +458,62 @@ class EngineFace(Protocol):
 
     def groups_count(self, queue_name: str, most: int | None) -> int:
         """Return how many jobs of all groups are queued; counting ends at ``most``."""
+
+    # -- events and webhooks ---------------------------------------------------------------------
+
+    def subscribe(self, peer: Peer, queue_name: str) -> None:
+        """Tell the peer of every event of the queue from now on, in place of another queue's."""
+        ...
+
+    def unsubscribe(self, peer: Peer) -> None:
+        """Tell the peer of no more events."""
+        ...
+
+    def add_webhook(
+        self,
+        url: str,
+        events: list[str],
+        queue_name: str | None,
+        secret: str | None,
+        now: int,
+    ) -> Webhook:
+        """Tell ``url`` of these events from now on."""
+        ...
+
+    def remove_webhook(self, webhook_id: str) -> None:
+        """Forget a webhook; what waits for its delivery is dropped."""
+        ...
+
+    def list_webhooks(self) -> list[Webhook]:
+        """Return the definitions in order of addition."""
+        ...
+
+    def set_webhook_enabled(self, webhook_id: str, is_enabled: bool) -> None:
+        """Switch a webhook on or off."""
+        ...
+
+    def webhook_stats(self) -> dict[str, int]:
+        """Return ``{total, enabled}``."""
+        ...
+
+    # -- figures ---------------------------------------------------------------------------------
+
+    def queue_metrics(self, queue_name: str, kind: str, start: int, end: int) -> dict[str, Any]:
+        """Return ``{meta, data, count}``: jobs of a queue that ended so, by the minute."""
+        ...
+
+    def trim_events(self, queue_name: str, length_max: int) -> int:
+        """Shorten the queue's journal of events; return by how many."""
+        ...
+
+    def overview(self, now: int) -> dict[str, Any]:
+        """Return figures over all queues, for dashboards."""
+        ...
+
+    def queue_figures(self, now: int) -> list[dict[str, Any]]:
+        """Return ``{name, waiting, prioritized, delayed, active, dlq, paused}`` of every queue."""
+        ...
+
+    def queue_totals(self, queue_name: str) -> tuple[int, int]:
+        """Return how many jobs of the queue have completed and failed, ever."""
         ...

@@ -19,7 +19,8 @@ from bunqueue.engine.dependencies import (
     release,
 )
 from bunqueue.engine.events import emit
-from bunqueue.engine.job import Job, note
+from bunqueue.engine.job import Job
+from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import forget
 from bunqueue.engine.states import FAILED, GONE, PARKED
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
@@ -107,8 +108,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
         engine.storage.sync(_unapply, (parent, before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
         release(engine, parent, now)
-        if engine.listeners:
-            emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+        emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
 def _unapply(parent: Job, before: tuple[Any, ...]) -> None:
@@ -132,12 +132,11 @@ def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
     memory = remember(job)
     if job.extra.flow.is_released:
         hold_back(engine, job)
-    job.own_extra().last_error = error
-    note(job, "failed", now, error)
-    job.queue.failed_total += 1
-    engine.totals.failed += 1
-    if engine.listeners:
-        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=True)
+    extra = job.own_extra()
+    extra.last_error = error
+    extra.history.append([job.attempts, job.started_at, now, "unknown", error])
+    count_failure(engine, job.queue, now)
+    emit(engine, "failed", job.queue.name, job.id, now, job.data, error=error, terminal=True)
     if job.options.remove_on_fail:
         if job.extra.parent_id is not None:
             child_failed(engine, job, error, now)
@@ -150,6 +149,7 @@ def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
 def _unfail_parked(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     job.queue.failed_total -= 1
     engine.totals.failed -= 1
+    recount(engine, job.queue, now)
     put_back(engine, job, memory, now)
 
 

@@ -254,8 +254,7 @@ def _go_on(engine: "Engine", parent: Job, now: int) -> None:
     if parent.place != PARKED or ties is None or ties.missing or ties.is_released:
         return
     release(engine, parent, now)
-    if engine.listeners:
-        emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+    emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
 def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> None:
@@ -280,8 +279,7 @@ def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> N
             extra.flow.missing -= gone
         for child in unprocessed:
             forget(engine, child)
-            if engine.listeners:
-                emit(engine, "removed", child.queue.name, child.id, now, prev="waiting")
+            emit(engine, "removed", child.queue.name, child.id, now, prev="waiting")
         engine.storage.rewritten(parent)
         engine.storage.sync(put_back, (engine, parent, memory, now))
         engine.storage.sync(put_all_back, (engine, memories, now))
@@ -318,9 +316,8 @@ def move_to_waiting_children(
             requeue(engine, job, "release", now)
             engine.storage.changed(job)
         engine.storage.sync(put_back, (engine, job, memory, now))
-        if engine.listeners:
-            state = "waiting-children" if job.place == PARKED else "waiting"
-            emit(engine, state, job.queue.name, job.id, now, prev="active")
+        state = "waiting-children" if job.place == PARKED else "waiting"
+        emit(engine, state, job.queue.name, job.id, now, prev="active")
         if job.queue.waiters:
             engine.serve(job.queue, now)
 

@@ -40,10 +40,10 @@ def refusal(
     owner = owner_of(queue, key, now)
     if owner is None:
         return None
-    strategy = _strategy(options)
-    if strategy == "replace" and owner.place != ACTIVE and has_live_consumer(engine, owner.id):
+    policy = strategy(options)
+    if policy == "replace" and owner.place != ACTIVE and has_live_consumer(engine, owner.id):
         return _irreplaceable(owner)
-    return EXTENDED if strategy == "extend" and owner.place in (ACTIVE, PARKED) else None
+    return EXTENDED if policy == "extend" and owner.place in (ACTIVE, PARKED) else None
 
 
 def _irreplaceable(owner: "Job") -> str:
@@ -62,12 +62,12 @@ def meet(
         Refused: The key's life was extended, but the owner is running or parked; or live jobs
             depend on an owner that would be replaced.
     """
-    strategy = _strategy(options)
-    if strategy == "replace":
+    policy = strategy(options)
+    if policy == "replace":
         if owner.place != ACTIVE and has_live_consumer(engine, owner.id):
             raise Refused(_irreplaceable(owner))
         return True
-    if strategy == "extend":
+    if policy == "extend":
         until = now + int((options.deduplication or {})["ttl"])
         queue.keys[key].until = until
         owner.own_extra().unique_until = until
@@ -77,7 +77,8 @@ def meet(
     return False
 
 
-def _strategy(options: JobOptions) -> str:
+def strategy(options: JobOptions) -> str:
+    """Return what a newcomer does to the owner of its key: reject, extend or replace."""
     policy = options.deduplication or {}
     if policy.get("replace"):
         return "replace"

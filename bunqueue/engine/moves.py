@@ -16,6 +16,7 @@ from bunqueue.engine.flows import updated_data
 from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
+from bunqueue.engine.successors import heir
 from bunqueue.engine.undo import put_back, remember
 from bunqueue.errors import NotFound, WrongPlace
 
@@ -50,8 +51,7 @@ def cancel(engine: "Engine", job_id: str, now: int) -> None:
         if job.place not in (QUEUED, PARKED):
             raise WrongPlace(refusal)
         forget(engine, job)
-        if engine.listeners:
-            emit(engine, "removed", job.queue.name, job.id, now, prev="waiting")
+        emit(engine, "removed", job.queue.name, job.id, now, prev="waiting")
 
 
 def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
@@ -63,7 +63,6 @@ def discard(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
             leases.check_token(job, token)
         keep_timeline(job)
         _record_discard(job, now)
-        job.queue.failed_total += 1
         bury(engine, job, "discard", "unknown", None, now)
 
 
@@ -158,19 +157,21 @@ def not_active(job: Job, now: int) -> WrongPlace:
     return WrongPlace(f"Job is not active (current state: {state_of(job, now)})")
 
 
-def _send_back(engine: "Engine", job: Job, token: str | None, delay_ms: int, now: int) -> None:
+def _send_back(
+    engine: "Engine", job: Job, token: str | None, delay_ms: int | None, now: int
+) -> None:
+    """Send a running job back to waiting (no delay), or to delayed."""
     leases.check_token(job, token)
     keep_timeline(job)
     job.token = None
-    job.run_at = now + delay_ms
+    job.run_at = now + (delay_ms or 0)
     job.started_at = 0
     requeue(engine, job, "release", now)
     engine.storage.changed(job)
-    if engine.listeners:
-        if delay_ms > 0:
-            emit(engine, "delayed", job.queue.name, job.id, now, delay=delay_ms)
-        else:
-            emit(engine, "waiting", job.queue.name, job.id, now, prev="active")
+    if delay_ms is None:
+        emit(engine, "waiting", job.queue.name, job.id, now, prev="active")
+    else:
+        emit(engine, "delayed", job.queue.name, job.id, now, delay=delay_ms)
 
 
 def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
@@ -178,7 +179,7 @@ def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> 
     missing = "Cannot move job from state 'unknown' to waiting"
     with _held(engine, job_id, missing, now) as job:
         if job.place == ACTIVE:
-            _send_back(engine, job, token, 0, now)
+            _send_back(engine, job, token, None, now)
         elif job.place == QUEUED:
             if state_of(job, now) == "delayed":
                 _set_run_at(engine, job, now, now)
@@ -187,9 +188,9 @@ def move_to_wait(engine: "Engine", job_id: str, token: str | None, now: int) -> 
 
 
 def update_data(engine: "Engine", job_id: str, data: bytes, now: int) -> None:
-    """Replace the payload (packed) of a job that has not ended."""
+    """Replace the payload (packed) of a job that has not ended, or of who repeats it."""
     refusal = "Job not found or cannot be updated"
-    with _held(engine, job_id, refusal, now) as job:
+    with _held(engine, heir(engine, job_id), refusal, now) as job:
         if job.place not in (QUEUED, ACTIVE, PARKED):
             raise WrongPlace(refusal)
         job.data = updated_data(job, data)
@@ -211,8 +212,5 @@ def set_progress(
             job.delivery.heartbeat_at = now
             job.delivery.is_suspect = False
         engine.storage.changed(job)
-        if engine.listeners:
-            data = {"progress": extra.progress, "message": extra.progress_message}
-            emit(
-                engine, "progress", job.queue.name, job.id, now, progress=extra.progress, data=data
-            )
+        data = {"progress": extra.progress, "message": extra.progress_message}
+        emit(engine, "progress", job.queue.name, job.id, now, progress=extra.progress, data=data)

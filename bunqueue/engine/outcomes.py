@@ -13,8 +13,9 @@ from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.deadletters import bury
 from bunqueue.engine.dependencies import completed as dependencies_completed
 from bunqueue.engine.dependencies import prove, settle, untie
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline, note
+from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import (
     end_delivery,
     forget,
@@ -25,6 +26,7 @@ from bunqueue.engine.places import (
     take_out,
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
+from bunqueue.engine.successors import succeed
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 from bunqueue.errors import Refused
 
@@ -99,7 +101,10 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     job.finished_at = now
     job.result = result
     job.token = None
+    if now >= queue.recount_at:
+        recount(engine, queue, now)
     queue.completed_total += 1
+    queue.completed_at = now
     engine.totals.completed += 1
     extra = job.extra
     if extra.unique_key is not None:
@@ -123,10 +128,14 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     if job.id in graph.consumers:
         dependencies_completed(engine, job)
     engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
+    if job.options.repeat is not None:
+        succeed(engine, job, now)
     if engine.waits and job.id in engine.waits:
         engine.end_waits(job)
     if engine.listeners:
-        emit(engine, "completed", queue.name, job.id, now, result=result)
+        announce(engine, "completed", queue.name, job.id, now, result)
+    else:
+        queue.events_total += 1
     if queue.waiters:
         engine.serve(queue, now)
 
@@ -153,6 +162,7 @@ def _uncomplete(
     job.finished_at = 0
     job.queue.completed_total -= 1
     engine.totals.completed -= 1
+    recount(engine, job.queue, now)
     timeline = job.extra.timeline
     if timeline and timeline[-1][0] == "completed":
         timeline.pop()
@@ -260,8 +270,10 @@ def fail(
 
 def _unfail(engine: "Engine", job: Job, memory: Memory, gave_up: int, now: int) -> None:
     """Undo a failure whose commit failed: the job runs on, with its lease."""
-    job.queue.failed_total -= gave_up
-    engine.totals.failed -= gave_up
+    if gave_up:
+        job.queue.failed_total -= gave_up
+        engine.totals.failed -= gave_up
+        recount(engine, job.queue, now)
     put_back(engine, job, memory, now)
 
 
@@ -319,10 +331,12 @@ def charge(
         note(job, "failed", now, error, job.attempts)
     else:
         keep_timeline(job)
-    if is_stall and engine.listeners:
+    if is_stall and with_backoff:
         action = "failed" if is_over else "retry"
         data = {"stallCount": job.stall_count, "action": action}
         emit(engine, "stalled", queue.name, job.id, now, data=data)
+    elif is_stall:  # a lease that ran out tells no more
+        emit(engine, "stalled", queue.name, job.id, now)
     if is_over:
         if is_stall:  # T11: what nobody reported stays to be looked at, removeOnFail or not
             job.started_at = 0
@@ -351,18 +365,23 @@ def _try_again(
     if with_backoff:
         note(job, "waiting", now, None, job.attempts + 1)
     engine.storage.changed(job)
-    if engine.listeners and not is_stall:
-        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=False)
+    if not is_stall:
+        _tell_failure(engine, job, error, False, now)
         emit(engine, "retried", job.queue.name, job.id, now, prev="failed")
+
+
+def _tell_failure(
+    engine: "Engine", job: Job, error: str | None, is_terminal: bool, now: int
+) -> None:
+    extra = {} if error is None else {"error": error}
+    emit(engine, "failed", job.queue.name, job.id, now, job.data, **extra, terminal=is_terminal)
 
 
 def _give_up(
     engine: "Engine", job: Job, reason: str, error: str | None, remove: bool, now: int
 ) -> None:
-    job.queue.failed_total += 1
-    engine.totals.failed += 1
-    if engine.listeners:
-        emit(engine, "failed", job.queue.name, job.id, now, error=error, terminal=True)
+    count_failure(engine, job.queue, now)
+    _tell_failure(engine, job, error, True, now)
     if remove:
         if job.extra.parent_id is not None:
             engine.child_failed(job, error, now)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from bunqueue.engine.events import Event
     from bunqueue.engine.job import Job
     from bunqueue.engine.later import Later
 
@@ -35,11 +36,14 @@ class Storage(Protocol):
             must not leave before the commit of what was logged until now (``MUST_COMMIT`` or
             ``SHOULD_COMMIT``). The adapter that ran the command reads it and sets ``NO_WAIT``.
         is_refusing: The backlog is full; plain pushes must be refused.
+        before_cut: Set by the engine: called just before a batch is made of what has been noted;
+            may note more.
     """
 
     is_persistent: bool
     answer_waits: int
     is_refusing: bool
+    before_cut: Callable[[], None] | None
 
     def added(self, job: "Job") -> None:
         """Note a job that was never written before."""
@@ -78,6 +82,12 @@ class Storage(Protocol):
 
     def claimed(self) -> None:
         """Let the running operation's answer wait for the commit, but leave even if that fails."""
+
+    def follow(self, deliver: Callable[[bool], None]) -> None:
+        """Call ``deliver`` once the commit of what was logged until now has been tried.
+
+        Undos have run by then; it is told whether the commit succeeded. Nothing is hurried by it.
+        """
 
     def load(self) -> "Saved":
         """Read what is in the file. Only before the first note."""
@@ -118,3 +128,6 @@ class Peer(Protocol):
     held: "dict[Job, Any]"
     parked: "set[Later]"
     is_open: bool
+
+    def hear(self, event: "Event") -> None:
+        """Take an event of the queue that the peer has subscribed to. Never waits."""

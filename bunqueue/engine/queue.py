@@ -36,7 +36,10 @@ class Queue:
         waiters: Long polls in order of arrival (a dict for its order).
         keys: dedup key -> owner.
         stall, dlq: Configuration.
-        completed_total, failed_total: Since the queue exists.
+        completed_total, failed_total: Jobs that have ended so, ever.
+        completed_at, failed_at: Epoch ms of the newest of them, 0 for none.
+        recount_at: From when on the next of them is counted with ``metrics.recount`` first.
+        events_total: Length of the journal, not cut yet; see ``metrics.trim_events``.
         wake_timer: The pending look at the queue for its waiters, or None.
         used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
         is_disordered: ``completed`` or ``failed`` may be out of order; see ``straighten``.
@@ -58,6 +61,10 @@ class Queue:
         "dlq",
         "completed_total",
         "failed_total",
+        "completed_at",
+        "failed_at",
+        "recount_at",
+        "events_total",
         "wake_timer",
         "used_at",
         "is_stored",
@@ -80,6 +87,10 @@ class Queue:
         self.dlq = DlqConfig()
         self.completed_total = 0
         self.failed_total = 0
+        self.completed_at = 0
+        self.failed_at = 0
+        self.recount_at = 0
+        self.events_total = 0
         self.wake_timer: Timer | None = None
         self.used_at = 0
         self.is_stored = False

@@ -16,7 +16,10 @@ from bunqueue.engine import (
     failures,
     group_control,
     keys,
+    metrics,
     proofs,
+    schedules,
+    webhooks,
 )
 from bunqueue.engine.job import Job
 from bunqueue.engine.outcomes import charge
@@ -53,11 +56,14 @@ def recover(engine: "Engine", now: int) -> Recovered:
     found = Recovered()
     engine.seq = saved.seq
     engine.last_now = engine.started_at = now
+    metrics.restore(engine, saved.tables)
+    webhooks.restore(engine, saved.tables)
     for name, values in saved.tables.get("queues", {}).items():
         control.restore(engine.open_queue(name), values, now)
     for values in saved.tables.get(group_control.TABLE, {}).values():
         group_control.restore_group(engine, values)
     dependencies.restore_proofs(engine, saved.tables.get(proofs.TABLE, {}))
+    schedules.restore(engine, saved.tables.get(schedules.TABLE, {}), now)
     interrupted: list[Job] = []
     completed: list[Job] = []
     tied: list[Job] = []

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import deadletters, workers
+from bunqueue.engine import deadletters, schedules, workers
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
+from bunqueue.engine.metrics import count_failure
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.ports import NO_WAIT
@@ -90,6 +91,7 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
     for name in engine.timed_at:
         engine.timed_at[name] += delta_ms
     for queue in engine.queues.values():
+        queue.recount_at = 0  # the minute is another one now
         for job in queue.active.values():
             delivery = job.delivery
             if delivery is not None:
@@ -107,6 +109,7 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
         if job.extra.ttl_timer is not None:
             arm_ttl(engine, job)
     now = engine.last_now = engine.last_now + delta_ms
+    schedules.clock_jumped(engine, delta_ms, now)
     for queue in list(engine.queues.values()):
         if queue.waiters:
             with queue.shard.lock:
@@ -159,13 +162,11 @@ def expire_ttl(engine: "Engine", job: Job, now: int, is_taken: bool = False) -> 
             queue.run_set.ready_high += 1
     engine.totals.expired += 1
     if job.attempts > 0:
-        queue.failed_total += 1
-        engine.totals.failed += 1
+        count_failure(engine, queue, now)
         deadletters.bury(engine, job, "expire", "ttl_expired", "Job expired", now)
         return
     forget(engine, job)
-    if engine.listeners:
-        emit(engine, "removed", queue.name, job.id, now, prev="waiting")
+    emit(engine, "removed", queue.name, job.id, now, prev="waiting")
 
 
 # -- silent workers -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ the undone operation had freed.
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
+from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
 from bunqueue.engine.states import GONE, QUEUED
@@ -31,7 +32,7 @@ _FIELDS = (
     "token",
     "result",
 )
-Memory = tuple[tuple[Any, ...], Extra, bool]
+Memory = tuple[tuple[Any, ...], Extra, bool, int]
 LightMemory = tuple[Job, str, Delivery | None, bool]
 
 
@@ -41,7 +42,7 @@ def remember(job: Job) -> Memory:
     owns_key = (
         key is not None and (entry := job.queue.keys.get(key)) is not None and (entry.job is job)
     )
-    return tuple(getattr(job, name) for name in _FIELDS), _copy(job.extra), owns_key
+    return tuple(getattr(job, name) for name in _FIELDS), _copy(job.extra), owns_key, mark()
 
 
 def _copy(extra: Extra) -> Extra:
@@ -54,6 +55,12 @@ def _copy(extra: Extra) -> Extra:
     if extra.flow is not None:
         copy.flow = extra.flow.copy()
     return copy
+
+
+def place_in(memory: Memory) -> str:
+    """Return where the job was when the picture was taken."""
+    place: str = memory[0][_FIELDS.index("place")]
+    return place
 
 
 def light_memory(job: Job) -> LightMemory:
@@ -85,9 +92,11 @@ def has_successor(engine: "Engine", job: Job) -> bool:
 
 def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     """Restore the job to the picture, in memory and for the next batch."""
+    values, extra, owns_key, since = memory
     if has_successor(engine, job):
         return
-    values, extra, owns_key = memory
+    if engine.untold:
+        retract(engine, job.queue.name, job.id, since)
     take_out(engine, job)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(job, name, value)

@@ -18,8 +18,9 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Later
+from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Event, Later
 from bunqueue.commands import dispatch
+from bunqueue.commands.event_wire import pack_event
 from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
 from bunqueue.protocol.frames import (
     FRAME_BYTES_MAX,
@@ -80,7 +81,7 @@ class Connection:
     """One peer over TCP.
 
     Attributes:
-        id, held, parked, is_open, engine, is_authenticated, int64: As every peer's.
+        id, held, parked, is_open, engine, host, is_authenticated, int64: As every peer's.
         partial_at: Moment (of the steady clock, seconds) of the last byte of a frame that is not
             complete yet, or None between frames.
         wants_more: Reading on makes sense; False while enough is kept.
@@ -92,6 +93,7 @@ class Connection:
         "parked",
         "is_open",
         "engine",
+        "host",
         "is_authenticated",
         "int64",
         "now",
@@ -99,6 +101,8 @@ class Connection:
         "wants_more",
         "_broker",
         "_storage",
+        "_engine",
+        "_latencies",
         "_line",
         "_rate",
         "_steady",
@@ -126,6 +130,7 @@ class Connection:
         self.parked: set[Later] = set()
         self.is_open = True
         self.engine: EngineFace = broker.engine
+        self.host = broker.host
         self.is_authenticated = not broker.tokens
         self.int64 = False
         self.now = broker.clock.now
@@ -133,6 +138,8 @@ class Connection:
         self.wants_more = True
         self._broker = broker
         self._storage = broker.storage
+        self._engine = broker.engine
+        self._latencies = broker.host.latencies
         self._line = line
         self._rate = rate
         self._steady = broker.clock.steady
@@ -197,6 +204,10 @@ class Connection:
         one_more = HEADER_WITH_ONE_MORE
         held: _Held | None = None
         begin, size = 0, len(data)
+        engine = self._engine
+        totals = engine.totals
+        before = (engine.seq, totals.pushed, totals.pulled, totals.completed)
+        began_s = self._steady()
         long_bytes = 0
         self._is_handling = True
         while size - begin >= HEADER_BYTES:
@@ -261,6 +272,8 @@ class Connection:
                     self._line.wake_next_turn()
                     begin = size
         self._is_handling = False
+        if (engine.seq, totals.pushed, totals.pulled, totals.completed) != before:
+            self._measure(before, began_s, held)
         if held is not None:
             self._holding += 1
             storage.hold(held.deliver)
@@ -270,6 +283,33 @@ class Connection:
             self.partial_at = None
         if out:
             self.flush()
+
+    def _measure(
+        self, before: tuple[int, int, int, int], began_s: float, held: "_Held | None"
+    ) -> None:
+        """Note how long jobs took to get in, out and done: what one read brought, together.
+
+        Twice the clock per read, instead of per command: 0.1 us of a pipelined one. What must be
+        committed is measured when its answer leaves.
+
+        Args:
+            before: Admissions, pushes, pulls and completions that there had been.
+            began_s: When the read was begun, by the steady clock.
+            held: The answers that wait for a commit.
+        """
+        engine, latencies = self._engine, self._latencies
+        totals = engine.totals
+        span_s = self._steady() - began_s
+        pushed = totals.pushed - before[1]
+        waiting = max(0, engine.seq - before[0] - pushed)
+        counts = (waiting, totals.pulled - before[2], totals.completed - before[3])
+        if pushed > 0:
+            latencies.push.observe(span_s, pushed)
+        if held is None:
+            latencies.observe(span_s, *counts)
+        else:
+            held.began_s = began_s
+            held.counts = counts
 
     def _await_rest(self, data: bytes, begin: int) -> None:
         """Keep the beginning of a frame, and note how much of it is missing."""
@@ -350,6 +390,12 @@ class Connection:
         self.parked.add(later)
         later.then(answered)
 
+    def hear(self, event: Event) -> None:
+        """Send an event of the subscribed queue; who does not read them is cut off in time."""
+        body = pack_event(event, self.int64)
+        self._out += (pack_length(len(body)), body)
+        self.flush_soon()
+
     def flush(self) -> None:
         """Write everything that is ready."""
         self._flushes_soon = False
@@ -383,9 +429,11 @@ class Connection:
 class _Held:
     """Answers of one read that wait for the same commit."""
 
-    __slots__ = ("_connection", "_answers")
+    __slots__ = ("_connection", "_answers", "began_s", "counts")
 
     def __init__(self, connection: Connection) -> None:
+        self.began_s = 0.0
+        self.counts: tuple[int, int, int] | None = None  # pushes, pulls, completions among them
         self._connection = connection
         self._answers: list[tuple[Reply, bytes | None, int]] = []
 
@@ -400,6 +448,8 @@ class _Held:
         for reply, req_id, commits in self._answers:
             may_leave = is_committed or commits != MUST_COMMIT
             connection._put(reply if may_leave else error_reply(INTERNAL_ERROR), req_id)
+        if self.counts is not None and is_committed:
+            connection._latencies.observe(connection._steady() - self.began_s, *self.counts)
         connection.flush_soon()
 
 

@@ -1,7 +1,5 @@
 """Is it alive, is it ready, how does it do: the routes that probes ask."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 from bunqueue import __version__
@@ -45,24 +43,11 @@ def health(site: Site, _request: Request) -> Response:
         "version": __version__,
         "queues": {name: figures.get(name, 0) for name in QUEUE_FIGURES},
         "connections": site.connections(),
-        "memory": memory_mb(),
+        "memory": {
+            name: round(size / BYTES_PER_MB) for name, size in broker.host.memory_bytes().items()
+        },
     }
     return answer(reply if is_well else reply | {"storage": storage}, 200 if is_well else 503)
-
-
-def memory_mb() -> dict[str, int]:
-    """Return what the process uses: resident, and of that what is not shared, and its data size."""
-    try:
-        fields = Path("/proc/self/statm").read_text().split()
-    except OSError:
-        return {"heapUsed": 0, "heapTotal": 0, "rss": 0}
-    page = os.sysconf("SC_PAGE_SIZE")
-    resident, shared, data = (int(fields[place]) * page for place in (1, 2, 5))
-    return {
-        "heapUsed": round((resident - shared) / BYTES_PER_MB),
-        "heapTotal": round(data / BYTES_PER_MB),
-        "rss": round(resident / BYTES_PER_MB),
-    }
 
 
 def _is_well(storage: dict[str, Any]) -> bool:

@@ -27,13 +27,16 @@ from gevent.util import format_run_info
 
 from bunqueue import __version__, logs
 from bunqueue.broker import Broker, EngineSettings, Tokens, open_storage
+from bunqueue.commands.targets import AllowedTargets
 from bunqueue.config import Settings
 from bunqueue.errors import BunqueueError, ConfigError
 from bunqueue.server import memory, tls
 from bunqueue.server.app import App
+from bunqueue.server.host import ServerHost
 from bunqueue.server.http import HttpServer
 from bunqueue.server.loop import HubAlarm, HubLoop, NoGate, hub_lock
 from bunqueue.server.tcp import TcpServer
+from bunqueue.server.webhooks import Deliveries
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +77,7 @@ class Server:
     """Broker and ports of one process; what HTTP routes may use.
 
     Attributes:
-        broker, tcp, http: Its parts.
+        broker, tcp, http, deliveries: Its parts.
         is_draining: A stop has begun.
     """
 
@@ -104,6 +107,19 @@ class Server:
             tokens=Tokens(settings.auth_tokens),
         )
         self.broker.engine.on_shrunk = memory.give_back
+        targets = AllowedTargets(settings.webhook_targets)
+        self.broker.host = ServerHost(
+            self.broker,
+            self.connections,
+            targets=targets,
+            queues_max=settings.metrics_queues_max,
+        )
+        self.deliveries = Deliveries(
+            self.broker,
+            targets,
+            tries_max=settings.webhook_tries_max,
+            retry_delay_ms=settings.webhook_retry_delay_ms,
+        )
         self.tcp = TcpServer(self.broker, settings, context)
         self.http = HttpServer(App(self, settings.cors_origins), settings, context)
 
@@ -163,6 +179,7 @@ class Server:
         except BunqueueError as error:
             log.error("not everything could be written: %s", error)
             self._status = 1
+        self.deliveries.close()
         self._say_goodbye()
         self.http.stop(timeout=0)
         log.info("stopped")

@@ -95,7 +95,7 @@ class MutationLog:
     """Fulfils ``ports.Storage`` but for ``load``, in front of a ``Writer``.
 
     Attributes:
-        answer_waits, is_persistent, is_refusing: See ``ports.Storage``.
+        answer_waits, is_persistent, is_refusing, before_cut: See ``ports.Storage``.
         on_dropped: Told of a job whose row no disk will ever take; it must leave memory too.
         on_fatal: Told that nothing can be written any more; the broker has to end.
     """
@@ -112,6 +112,7 @@ class MutationLog:
         """Args: seq_reserved: no admission number above it is known to the file."""
         self.answer_waits = NO_WAIT
         self.is_refusing = False
+        self.before_cut: Callable[[], None] | None = None
         self.on_dropped: Callable[[Job, str], None] | None = None
         self.on_fatal: Callable[[str], None] | None = None
         self._writer = writer
@@ -236,6 +237,12 @@ class MutationLog:
         if not self._is_soon:
             self._wake()
 
+    def follow(self, deliver: Callable[[bool], None]) -> None:
+        """As ``hold``, without hurrying the commit."""
+        self._held.append(deliver)
+        if self._rows_mark == _ANYTHING:
+            self._reached()
+
     # -- the backlog -------------------------------------------------------------------------------
 
     @property
@@ -340,6 +347,8 @@ class MutationLog:
 
     def _cut(self) -> writer.Batch | None:
         """Move what has been noted into flight; returns the batch, or None if no row came of it."""
+        if self.before_cut is not None:
+            self.before_cut()
         jobs = self._dirty[:]
         self._dirty.clear()
         self._number += 1

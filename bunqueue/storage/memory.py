@@ -18,6 +18,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.answer_waits = NO_WAIT
+        self.before_cut: Callable[[], None] | None = None  # never called: there are no batches
 
     def added(self, job: "Job") -> None:
         """Nothing to note."""
@@ -53,6 +54,10 @@ class MemoryStorage:
 
     def hold(self, deliver: Callable[[bool], None]) -> None:
         """Let the answer leave at once."""
+        deliver(True)
+
+    def follow(self, deliver: Callable[[bool], None]) -> None:
+        """Nothing is committed, so nothing is waited for."""
         deliver(True)
 
     def on_relief(self, callback: Callable[[], None]) -> None:

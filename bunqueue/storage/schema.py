@@ -135,7 +135,77 @@ FLOW_FAILURES: Final = Table(
         "created_at INTEGER NOT NULL",
     ),
 )
-TABLES: Final = (JOBS, STATE, META, QUEUES, GROUPS, PROOFS, FLOW_FAILURES)
+CRONS: Final = Table(
+    "crons",
+    (
+        "name TEXT PRIMARY KEY",
+        "queue TEXT NOT NULL",
+        "job_name TEXT NOT NULL",
+        "schedule TEXT",
+        "repeat_every_ms INTEGER",
+        "timezone TEXT",
+        "next_run INTEGER NOT NULL",
+        "executions INTEGER NOT NULL",
+        "max_limit INTEGER",
+        "priority INTEGER NOT NULL",
+        "unique_key TEXT",
+        "dedup TEXT",  # JSON
+        "skip_missed INTEGER NOT NULL",
+        "skip_if_no_worker INTEGER NOT NULL",
+        "prevent_overlap INTEGER NOT NULL",
+        "job_options TEXT",  # JSON
+        "data BLOB NOT NULL",  # msgpack
+    ),
+)
+WEBHOOKS: Final = Table(
+    "webhooks",
+    (
+        "id TEXT PRIMARY KEY",
+        "url TEXT NOT NULL",
+        "events TEXT NOT NULL",  # JSON list
+        "queue TEXT",
+        "secret TEXT",
+        "created_at INTEGER NOT NULL",
+        "enabled INTEGER NOT NULL",
+        "last_triggered_at INTEGER",
+        "success_count INTEGER NOT NULL",
+        "failure_count INTEGER NOT NULL",
+    ),
+)
+METRICS_TOTAL: Final = Table(
+    "metrics_total",
+    (
+        "queue TEXT PRIMARY KEY",
+        "completed INTEGER NOT NULL",
+        "failed INTEGER NOT NULL",
+        "completed_at INTEGER NOT NULL",  # of the newest
+        "failed_at INTEGER NOT NULL",
+        "minute INTEGER NOT NULL",  # the one that is being counted, of the epoch
+        "minute_completed INTEGER NOT NULL",
+        "minute_failed INTEGER NOT NULL",
+    ),
+)
+METRICS_MINUTE: Final = Table(
+    "metrics_minute",
+    (
+        "queue_minute TEXT PRIMARY KEY",  # queue|minute
+        "completed INTEGER NOT NULL",
+        "failed INTEGER NOT NULL",
+    ),
+)
+TABLES: Final = (
+    JOBS,
+    STATE,
+    META,
+    QUEUES,
+    GROUPS,
+    CRONS,
+    WEBHOOKS,
+    METRICS_TOTAL,
+    METRICS_MINUTE,
+    PROOFS,
+    FLOW_FAILURES,
+)
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
 WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}
 

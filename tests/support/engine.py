@@ -15,8 +15,12 @@ from typing import Any
 import msgpack
 
 from bunqueue.commands import dispatch
+from bunqueue.commands.event_wire import event_map
+from bunqueue.commands.targets import AllowedTargets
 from bunqueue.engine.engine import Engine
+from bunqueue.engine.events import Event, ListenToAll
 from bunqueue.engine.job import Extra, Job
+from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import CheckedLock, Lock, Rank
 from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT
@@ -39,6 +43,40 @@ class Clock:
         return self.ms
 
 
+class FakeHost:
+    """The process around an engine, with figures that stand still."""
+
+    def __init__(self) -> None:
+        self.targets = AllowedTargets(("127.0.0.1", "hooks.intranet"))
+        self.latencies = Latencies()
+        self.status: dict[str, Any] = {"diskFull": False, "error": None, "since": None}
+        self.compactions = 0
+
+    def prometheus(self) -> str:
+        """Return a text."""
+        return "bunqueue_jobs_waiting 0\n"
+
+    def compact(self) -> None:
+        """Count the call."""
+        self.compactions += 1
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Return 10, 20 and 30 MB."""
+        return {"heapUsed": 10 << 20, "heapTotal": 20 << 20, "rss": 30 << 20}
+
+    def connections(self) -> dict[str, int]:
+        """Return one of a kind."""
+        return {"tcp": 1, "ws": 1, "sse": 1}
+
+    def storage_status(self) -> dict[str, Any]:
+        """Return what the test says."""
+        return self.status
+
+    def file_bytes(self) -> int | None:
+        """Return 5 MB."""
+        return 5 << 20
+
+
 class FakePeer:
     """A connection as commands and engine see it."""
 
@@ -52,6 +90,12 @@ class FakePeer:
         self.int64 = False
         self.tokens: set[object] = set()
         self.now = clock
+        self.host = FakeHost()
+        self.heard: list[Event] = []
+
+    def hear(self, event: Event) -> None:
+        """Keep an event of the subscribed queue."""
+        self.heard.append(event)
 
     def authenticate(self, token: object) -> bool:
         """Let the peer in if the token is one of ``tokens``."""
@@ -77,6 +121,7 @@ class ScriptedStorage:
         self.answer_waits = NO_WAIT
         self.is_refusing = False
         self.is_congested = False
+        self.before_cut: Callable[[], None] | None = None
         self.fails = False
         self.notes: list[tuple[str, str]] = []
         self.durable_syncs = 0
@@ -138,12 +183,16 @@ class ScriptedStorage:
         """Deliver after the next commit."""
         self._held.append(deliver)
 
+    follow = hold
+
     def on_relief(self, callback: Callable[[], None]) -> None:
         """Call back at once."""
         callback()
 
     def settle(self) -> None:
         """Commit everything noted, or fail it if ``fails`` says so."""
+        if self.before_cut is not None:
+            self.before_cut()
         operations, self._operations = self._operations, []
         held, self._held = self._held, []
         if self.fails:
@@ -288,7 +337,9 @@ class World:
 
     def listen(self) -> None:
         """Collect events from now on."""
-        self.engine.listeners.append(self.events.append)
+        self.engine.listeners.append(
+            ListenToAll(lambda event: self.events.append(event_map(event)))
+        )
 
     def send(self, cmd: object, peer: FakePeer | None = None, **fields: Any) -> Answer:
         """Send one command; the answer may come later."""

@@ -39,9 +39,7 @@ def test_one_signal_lets_the_running_job_finish(
 ) -> None:
     job = queue.add("x")
     args = [memory_broker.port, "served", 2]
-    with Program(
-        PROGRAMS / "serve_queue.py", args, patched=patched, directory=tmp_path
-    ) as program:
+    with Program(PROGRAMS / "serve_queue.py", args, patched=patched, directory=tmp_path) as program:
         program.wait_for("run")
         program.process.send_signal(number)
 
@@ -61,9 +59,7 @@ def test_a_second_signal_sends_the_job_back_at_once(
 ) -> None:
     job = queue.add("x")
     args = [memory_broker.port, "served", 30]
-    with Program(
-        PROGRAMS / "serve_queue.py", args, patched=patched, directory=tmp_path
-    ) as program:
+    with Program(PROGRAMS / "serve_queue.py", args, patched=patched, directory=tmp_path) as program:
         program.wait_for("run")
         program.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)  # two of a kind at once would be one

@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "tcp_socket_path": ("/run/t.sock", "/run/t.sock"),
     "http_socket_path": ("/run/h.sock", "/run/h.sock"),
     "data_path": ("/data/q.db", "/data/q.db"),
+    "webhook_targets": ("10.0.0.0/8, hooks.lan", ("10.0.0.0/8", "hooks.lan")),
     "tls_cert_file": ("c.pem", "c.pem"),
     "tls_key_file": ("k.pem", "k.pem"),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.events import ListenToAll
 from tests.support.engine import World, persistent_world
 
 MINUTE = 60_000
@@ -459,7 +460,7 @@ def test_trap_32_a_job_is_in_one_place_whatever_happens_to_it(world: World) -> N
         seen.append(world.engine.state(job_id, world.now))
 
     job_id = world.push(backoff=0)
-    world.engine.listeners.append(look)
+    world.engine.listeners.append(ListenToAll(look))
     for _ in range(3):
         world.pull()
         world.ok("FAIL", id=job_id)

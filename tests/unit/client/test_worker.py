@@ -162,9 +162,7 @@ def test_a_failure_carries_the_last_lines_of_its_traceback(
     assert "unrecoverable" not in failed
 
 
-def test_without_locks_there_is_neither_owner_nor_token(
-    broker: FakeBroker, make: Workers
-) -> None:
+def test_without_locks_there_is_neither_owner_nor_token(broker: FakeBroker, make: Workers) -> None:
     broker.answers["PULLB"] = lambda _message: (
         {"jobs": [broker.jobs.pop()]} if broker.jobs else None
     )
@@ -193,9 +191,7 @@ def test_a_beat_renews_every_lease(broker: FakeBroker, make: Workers) -> None:
 # -- what answers mean -----------------------------------------------------------------------------
 
 
-def test_a_late_answer_frees_the_slot_and_says_nothing(
-    broker: FakeBroker, make: Workers
-) -> None:
+def test_a_late_answer_frees_the_slot_and_says_nothing(broker: FakeBroker, make: Workers) -> None:
     too_late = {"data": {"applied": False, "reason": "already-finalized"}}
     broker.answers["ACK"] = lambda message: too_late if message["id"] == "a" else None
     broker.add("a", "b")
@@ -223,9 +219,7 @@ def test_a_refused_answer_is_an_error_and_nothing_else(broker: FakeBroker, make:
 
 
 def test_in_a_batch_only_positions_are_ignored(broker: FakeBroker, make: Workers) -> None:
-    broker.answers["ACKB"] = lambda _message: {
-        "data": {"ignoredIndices": [1], "ignoredIds": ["b"]}
-    }
+    broker.answers["ACKB"] = lambda _message: {"data": {"ignoredIndices": [1], "ignoredIds": ["b"]}}
     broker.add("a", "b", "c")
     worker = make(
         lambda job: job.id, concurrency=1, ack_batch={"max_size": 3, "max_delay_ms": 5000}
@@ -283,9 +277,7 @@ def test_an_outcome_lost_on_the_way_is_sent_again(
 
 
 @pytest.mark.parametrize("text", ["Internal server error", "Rate limit exceeded"])
-def test_a_transient_refusal_is_tried_again(
-    text: str, broker: FakeBroker, make: Workers
-) -> None:
+def test_a_transient_refusal_is_tried_again(text: str, broker: FakeBroker, make: Workers) -> None:
     broker.answers["PULLB"] = lambda _message: (
         {"ok": False, "error": text} if len(broker.of("PULLB")) < 3 else None
     )
@@ -342,9 +334,7 @@ def test_a_new_link_registers_again(broker: FakeBroker, make: Workers) -> None:
     until(lambda: worker.stats()["reconnects"] == 1)
 
 
-def test_a_worker_that_the_broker_forgot_registers_again(
-    broker: FakeBroker, make: Workers
-) -> None:
+def test_a_worker_that_the_broker_forgot_registers_again(broker: FakeBroker, make: Workers) -> None:
     broker.answers["Heartbeat"] = lambda _message: {"ok": False, "error": "Worker not found"}
     make(lambda _job: None, heartbeat_interval_s=0.02).start()
 
@@ -355,9 +345,7 @@ def test_a_silent_link_is_pinged_and_replaced(
     broker: FakeBroker, make: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_TIMEOUT_S_MIN", 0.05)
-    broker.answers["PULLB"] = lambda _message: (
-        "silence" if len(broker.of("PULLB")) == 1 else None
-    )
+    broker.answers["PULLB"] = lambda _message: "silence" if len(broker.of("PULLB")) == 1 else None
     broker.answers["Ping"] = lambda _message: "silence"
     broker.add("a")
     worker = make(lambda _job: None, heartbeat_interval_s=0.05, poll_timeout_ms=30_000)
@@ -483,9 +471,7 @@ def test_a_handler_may_close_its_own_worker(broker: FakeBroker, make: Workers) -
     assert ["a"] == [message["id"] for message in broker.of("ACK")]
 
 
-def test_a_job_pulled_by_hand_does_not_hold_up_the_close(
-    broker: FakeBroker, make: Workers
-) -> None:
+def test_a_job_pulled_by_hand_does_not_hold_up_the_close(broker: FakeBroker, make: Workers) -> None:
     broker.add("a")
     worker = make(lambda _job: None)
     assert worker.get_next_job() is not None

@@ -161,6 +161,8 @@ def test_a_file_that_lacks_a_small_table_gets_it(path, monkeypatch):
     storage = opened(path)
 
     assert {} == storage.load().tables["extras"]
+    assert {} == storage.load().tables["crons"]
+    assert {} == storage.load().tables["queues"]
     storage.close()
 
 

@@ -1,0 +1,131 @@
+"""What a dashboard shows, in one answer each."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from bunqueue.commands.metrics import BYTES_PER_MB
+from bunqueue.commands.peer import Peer
+from bunqueue.commands.registry import COMMANDS, Request, command
+from bunqueue.commands.worker_register import workers_listed
+from bunqueue.engine.job import Job
+from bunqueue.engine.latency import Histogram
+from bunqueue.protocol.codec import unpack
+from bunqueue.protocol.fields import Flag, Number, QueueName
+from bunqueue.protocol.replies import Reply
+
+JOBS_DEFAULT: Final = 10
+JOBS_MAX: Final = 50  # wire.md 2.15
+DLQ_PREVIEW: Final = 10
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+LATENCIES: Final = ("push", "pull", "ack")
+JOBS_SHOWN: Final = ("waiting", "active", "delayed", "paused")
+
+
+@command("DashboardOverview")
+def dashboard_overview(peer: Peer, _request: Request) -> Reply:
+    """Return totals, rates, latencies, memory, workers and schedules."""
+    now = peer.now()
+    overview = peer.engine.overview(now)
+    host = peer.host
+    workers = workers_listed(peer, now)
+    return {
+        "ok": True,
+        "data": {
+            "stats": overview["stats"],
+            "throughput": overview["throughput"],
+            "latency": _latency({name: getattr(host.latencies, name) for name in LATENCIES}),
+            "memory": {
+                name: round(size / BYTES_PER_MB) for name, size in host.memory_bytes().items()
+            },
+            "collections": overview["collections"],
+            "workers": {
+                "total": len(workers),
+                "active": sum(1 for worker in workers if worker["status"] == "active"),
+                "list": workers,
+            },
+            "crons": _crons(peer),
+            "storage": host.storage_status(),
+            "timestamp": float(now),
+        },
+    }
+
+
+def _latency(histograms: dict[str, Histogram]) -> dict[str, Any]:
+    return {
+        "averages": {f"{name}Ms": each.mean_ms() for name, each in histograms.items()},
+        "percentiles": {
+            name: {label: each.percentile_ms(part) for label, part in PERCENTILES.items()}
+            for name, each in histograms.items()
+        },
+    }
+
+
+def _crons(peer: Peer) -> Any:
+    """Return what CronList lists."""
+    row = COMMANDS.get("CronList")
+    reply = row.run(peer, {"cmd": "CronList"}) if row is not None else None
+    return reply.get("crons", []) if isinstance(reply, dict) else []
+
+
+@command("DashboardQueues")
+def dashboard_queues(peer: Peer, _request: Request) -> Reply:
+    """Return the figures of every queue."""
+    now = peer.now()
+    return {
+        "ok": True,
+        "data": {"queues": peer.engine.queue_figures(now), "timestamp": float(now)},
+    }
+
+
+@command(
+    "DashboardQueue",
+    {
+        "queue": QueueName(),
+        "includeJobs": Flag(truthy=True, doc="Show the oldest jobs of some states too."),
+        "jobsLimit": Number(integer=True, doc="How many of each; 10 if absent, at most 50."),
+    },
+)
+def dashboard_queue(peer: Peer, request: Request) -> Reply:
+    """Return the figures of one queue, its newest dead letters and, if asked, some jobs."""
+    name, now, engine = request["queue"], peer.now(), peer.engine
+    completed, failed = engine.queue_totals(name)
+    counts = engine.counts(name, now)
+    dead = engine.list_dead(name, None, DLQ_PREVIEW, now)
+    data: dict[str, Any] = {
+        "name": name,
+        "counts": {**counts, "totalCompleted": completed, "totalFailed": failed},
+        "paused": engine.is_paused(name),
+        "priorityCounts": engine.counts_per_priority(name),
+        "dlqPreview": [
+            {
+                "id": job.id,
+                "data": unpack(job.data),
+                "attempts": job.attempts,
+                "createdAt": float(job.created_at),
+            }
+            for job in dead
+        ],
+        "timestamp": float(now),
+    }
+    if request.get("includeJobs"):
+        limit = request.get("jobsLimit")
+        most = JOBS_DEFAULT if limit is None else min(int(limit), JOBS_MAX)
+        data["jobs"] = {
+            state: _shown(engine.list_jobs(name, (state,), most, 0, True, now))
+            for state in JOBS_SHOWN
+        }
+    return {"ok": True, "data": data}
+
+
+def _shown(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": job.id,
+            "priority": job.priority,
+            "createdAt": float(job.created_at),
+            "runAt": float(job.run_at),
+            "attempts": job.attempts,
+            "progress": job.extra.progress,
+        }
+        for job in jobs
+    ]

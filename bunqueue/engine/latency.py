@@ -1,0 +1,84 @@
+"""How long operations took: histograms with the bounds of wire.md 6.4.
+
+Who runs commands measures; the engine has no clock. Counting is one search in a short tuple, done
+once for all commands that were read together.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+BOUNDS_S: Final = (
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+
+
+class Histogram:
+    """Counts by upper bound.
+
+    Attributes:
+        count, sum_s: Of everything that was observed.
+    """
+
+    __slots__ = ("count", "sum_s", "_counts")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum_s = 0.0
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """Note that ``count`` operations took so long each."""
+        self._counts[bisect_left(BOUNDS_S, seconds)] += count
+        self.count += count
+        self.sum_s += seconds * count
+
+    def mean_ms(self) -> float:
+        """Return the mean, 0 if there is nothing."""
+        return self.sum_s * 1000 / self.count if self.count else 0.0
+
+    def percentile_ms(self, part: float) -> float:
+        """Return the bound below which that part (0..1) lies; the largest bound for what is above.
+
+        0 if there is nothing.
+        """
+        wanted = part * self.count
+        if not wanted:
+            return 0.0
+        for bound_s, count in self.cumulative():
+            if count >= wanted:
+                return round(bound_s * 1000, 3)
+        return BOUNDS_S[-1] * 1000
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """Yield each bound in seconds with how many took at most so long."""
+        total = 0
+        for bound_s, count in zip(BOUNDS_S, self._counts, strict=False):
+            total += count
+            yield bound_s, total
+
+
+class Latencies:
+    """Attributes: push, pull, ack: one histogram each."""
+
+    __slots__ = ("push", "pull", "ack")
+
+    def __init__(self) -> None:
+        self.push = Histogram()
+        self.pull = Histogram()
+        self.ack = Histogram()
+
+    def observe(self, seconds: float, pushed: int, pulled: int, acknowledged: int) -> None:
+        """Note that so many jobs got in, out and done, and took so long each."""
+        if pushed > 0:
+            self.push.observe(seconds, pushed)
+        if pulled > 0:
+            self.pull.observe(seconds, pulled)
+        if acknowledged > 0:
+            self.ack.observe(seconds, acknowledged)
+
+    def mean_ms(self) -> float:
+        """Return the mean over all three."""
+        count = self.push.count + self.pull.count + self.ack.count
+        total_s = self.push.sum_s + self.pull.sum_s + self.ack.sum_s
+        return total_s * 1000 / count if count else 0.0
