@@ -146,12 +146,12 @@ def _refusal(
         or (keys.refusal(engine, queue, key, options, now) if key else None)
     )
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
-        problem = _full_group(queue, own, labelled[group_id])
+        problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1
     return problem
 
 
-def _full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:
+def full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:
     """Return the refusal of a group that is full; ``earlier``: entries of the same call for it."""
     group_id, most = own.get("groupId"), own.get("groupMaxSize")
     if not group_id or most is None:
@@ -237,12 +237,12 @@ def _admit(
                 robbed = owner
             else:
                 replaced = owner
-    full = None if replaced is not None else _full_group(queue, own, 0)
+    full = None if replaced is not None else full_group(queue, own, 0)
     if full is not None:
         raise Refused(full)
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
-    job = _new_job(engine, queue, entry, custom_id, now)
+    job = new_job(engine, queue, entry, custom_id, now)
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
     waits = is_tied and dependencies.waits_for_admission(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
@@ -276,13 +276,13 @@ def _admit(
         job.place = ADMITTED
         queue.admitted[job.id] = job
         args = (engine, job, ended, robbed, had_until, now)
-        engine.storage.sync(_withdraw, args, _publish, durable=bool(options.durable))
+        engine.storage.sync(withdraw, args, publish, durable=bool(options.durable))
     else:
         _enter(engine, job, now)
     return job.id
 
 
-def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> Job:
+def new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> Job:
     name, data, options, own = entry
     assert own is not None
     stamp = own.get("timestamp")
@@ -355,10 +355,10 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
         engine.serve(queue, now)
 
 
-def _publish(
+def publish(
     engine: "Engine",
     job: Job,
-    ended: list[tuple[Job, Memory]],
+    ended: Sequence[tuple[Job, Memory]],
     _robbed: Job | None,
     _had_until: int | None,
     now: int,
@@ -378,10 +378,10 @@ def _publish(
     _enter(engine, job, now)
 
 
-def _withdraw(
+def withdraw(
     engine: "Engine",
     job: Job,
-    ended: list[tuple[Job, Memory]],
+    ended: Sequence[tuple[Job, Memory]],
     robbed: Job | None,
     had_until: int | None,
     now: int,

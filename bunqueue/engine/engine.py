@@ -19,6 +19,7 @@ from bunqueue.engine import (
     dependencies,
     failures,
     figures,
+    flow_admission,
     flows,
     group_control,
     leases,
@@ -168,6 +169,7 @@ class Engine:
 
     push = admission.push
     push_batch = admission.push_batch
+    push_flow = flow_admission.push_flow
 
     pull = claiming.pull
     serve = claiming.serve
