@@ -65,8 +65,10 @@ _job_name = JobName()
 _Node = tuple[str, Mapping[str, Any], list[str], list[str], frozenset[str]]
 
 
-def planned(jobs: Sequence[Any]) -> Iterator[FlowJob]:
+def planned(jobs: Sequence[Any]) -> Iterator[FlowJob | None]:
     """Yield the jobs of a flow in the order given, each checked and packed.
+
+    Then it yields None at every step of the checks that concern several jobs.
 
     Raises:
         InvalidField: The first rule that is broken; those about single jobs come first.
@@ -80,15 +82,14 @@ def planned(jobs: Sequence[Any]) -> Iterator[FlowJob]:
         own = entry if isinstance(entry, dict) else {}
         if own.get("customId") is not None and own["customId"] != job_id:
             raise InvalidField(f"custom id does not match planned id: {job_id}")
-        queue_name = given.get("queue")
+        queue_name: Any = given.get("queue")
         if _queue_name.problem("queue", queue_name):
             raise InvalidField(f"invalid flow queue: {_text(queue_name)}")
         if not isinstance(own.get("data"), dict):
             raise InvalidField("flow job data must be an object")
         if "name" in own and _job_name.problem("name", own["name"]):
             raise InvalidField(
-                "Job name must be a non-empty string of at most "
-                f"{JOB_NAME_CHARS_MAX} characters"
+                f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
             )
         options = _checked_options(own)
         depends_on = _checked_ids("dependsOn", own)
@@ -102,6 +103,7 @@ def planned(jobs: Sequence[Any]) -> Iterator[FlowJob]:
         yield FlowJob(job_id, queue_name, name, packed, options, own)
     for job_id in nodes:
         _check_edges(job_id, nodes)
+        yield None
     _check_order(nodes)
 
 
@@ -138,7 +140,7 @@ def _checked_ids(option: str, own: Mapping[str, Any]) -> list[str]:
     return ids
 
 
-# -- one job by itself ------------------------------------------------------------------------------
+# -- one job by itself ----------------------------------------------------------------------------
 
 
 def _checked_options(own: Mapping[str, Any]) -> JobOptions:
@@ -179,7 +181,9 @@ def _check_tags(tags: Any) -> None:
     if not isinstance(tags, list) or not all(
         isinstance(tag, str) and len(tag) <= TAG_CHARS_MAX for tag in tags
     ):
-        raise InvalidField(f"tags must be an array of strings of at most {TAG_CHARS_MAX} characters")
+        raise InvalidField(
+            f"tags must be an array of strings of at most {TAG_CHARS_MAX} characters"
+        )
 
 
 def _check_backoff(backoff: Any) -> None:
@@ -203,7 +207,7 @@ def _check_group(own: Mapping[str, Any]) -> None:
         _check_number("group.maxSize", own["groupMaxSize"], 1, SAFE_INTEGER_MAX, True)
 
 
-# -- how they hang together -------------------------------------------------------------------------
+# -- how they hang together -----------------------------------------------------------------------
 
 
 def _check_edges(job_id: str, nodes: Mapping[str, _Node]) -> None:

@@ -73,10 +73,7 @@ def get_children_values(peer: Peer, request: Request) -> Reply:
     """Return the results of a job's children by queue:id; by bare id of those not kept."""
     values = peer.engine.children_values(request["id"])
     count = len(values)
-    if count < 16:
-        header = bytes((0x80 | count,))
-    else:
-        header = b"\xdf" + count.to_bytes(4, "big")
+    header = bytes((0x80 | count,)) if count < 16 else b"\xdf" + count.to_bytes(4, "big")
     pairs = [pack(key) + (value if peer.int64 else narrowed(value)) for key, value in values]
     return b"".join((_DATA_VALUES, header, *pairs))
 

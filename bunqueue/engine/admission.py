@@ -69,9 +69,8 @@ def push(
     if custom_id is None and "parentId" not in own:
         with queue.shard.lock:
             return _admit(engine, queue, (name, data, options, own), None, now)
-    with engine.identity_lock:
-        with in_order({queue.shard, *_others(engine, own, custom_id)}):
-            return _admit(engine, queue, (name, data, options, own), custom_id, now)
+    with engine.identity_lock, in_order({queue.shard, *_others(engine, own, custom_id)}):
+        return _admit(engine, queue, (name, data, options, own), custom_id, now)
 
 
 def _others(engine: "Engine", own: Mapping[str, Any] | None, custom_id: str | None) -> list[Shard]:
@@ -113,7 +112,7 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
             ids = []
             for entry, custom_id in zip(entries, custom_ids, strict=True):
                 ids.append(_admit(engine, queue, entry, custom_id, now, batch))
-                batch.pop(custom_id, None)
+                batch.pop(custom_id or "", None)
             return ids
 
 
@@ -141,9 +140,8 @@ def _refusal(
     if own is None:
         return None
     key, group_id = own.get("uniqueKey"), own.get("groupId")
-    problem = (
-        _edge_refusal(engine, own, custom_id, batch)
-        or (keys.refusal(engine, queue, key, options, now) if key else None)
+    problem = _edge_refusal(engine, own, custom_id, batch) or (
+        keys.refusal(engine, queue, key, options, now) if key else None
     )
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
         problem = full_group(queue, own, labelled[group_id])

@@ -63,6 +63,13 @@ class Ties:
         return copy
 
 
+def ties_of(job: Job) -> Ties:
+    """Return the ties of a job that has some."""
+    ties = job.extra.flow
+    assert ties is not None
+    return ties
+
+
 class Graph:
     """The dependencies of all jobs.
 
@@ -110,7 +117,7 @@ def settle(engine: "Engine", now: int) -> None:
     engine.graph.rest(engine, now)
 
 
-# -- admission --------------------------------------------------------------------------------------
+# -- admission ------------------------------------------------------------------------------------
 
 
 def exists(engine: "Engine", job_id: str) -> bool:
@@ -203,7 +210,7 @@ def begin_parked(job: Job, now: int) -> None:
     job.own_extra().timeline = [["waiting-children", now, None, None]]
 
 
-# -- a consumer ends --------------------------------------------------------------------------------
+# -- a consumer ends ------------------------------------------------------------------------------
 
 
 def untie(engine: "Engine", job: Job) -> None:
@@ -255,7 +262,7 @@ def record_key(parent_id: str, child_id: str) -> str:
 def put_record(engine: "Engine", parent: Job, record: Record) -> None:
     """Write down what the failure of a child means for its parent."""
     child_id = record[1]
-    parent.extra.flow.records[child_id] = record
+    ties_of(parent).records[child_id] = record
     engine.storage.put(FAILURES, record_key(parent.id, child_id), record)
 
 
@@ -267,7 +274,7 @@ def drop_record(engine: "Engine", parent: Job, child_id: str) -> None:
         engine.storage.delete(FAILURES, record_key(parent.id, child_id))
 
 
-# -- a dependency ends ------------------------------------------------------------------------------
+# -- a dependency ends ----------------------------------------------------------------------------
 
 
 def completed(engine: "Engine", job: Job) -> None:
@@ -288,7 +295,7 @@ def completed(engine: "Engine", job: Job) -> None:
 def _not_completed(job_id: str, touched: list[Job]) -> None:
     """Undo ``completed``."""
     for consumer in touched:
-        consumer.extra.flow.missing.add(job_id)
+        ties_of(consumer).missing.add(job_id)
 
 
 def prove(engine: "Engine", job: Job) -> None:
@@ -304,7 +311,7 @@ def outlive(engine: "Engine", job: Job) -> None:
     """
     for consumer in engine.graph.consumers.get(job.id, ()):
         extra = consumer.extra
-        if job.id in extra.depends_on and job.id not in extra.flow.missing:
+        if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
             extra.depends_on = [each for each in extra.depends_on if each != job.id]
             engine.storage.rewritten(consumer)
 
@@ -317,7 +324,7 @@ def gone(engine: "Engine", job: Job) -> None:
         for consumer in engine.graph.consumers[job.id]:
             ties = consumer.extra.flow
             if consumer.place == PARKED and ties is not None and job.id in ties.missing:
-                engine.graph.later(engine, engine.fail_orphan, consumer, job.id)
+                engine.graph.later(engine, fail_orphan, consumer, job.id)
 
 
 def release(engine: "Engine", job: Job, now: int) -> None:
@@ -364,7 +371,7 @@ def _unrelease(engine: "Engine", job: Job, _now: int) -> None:
 
 def hold_back(engine: "Engine", job: Job) -> None:
     """Let a released job go on waiting."""
-    job.extra.flow.is_released = False
+    ties_of(job).is_released = False
     if job.extra.timeline:
         job.extra.timeline.pop()
     engine.storage.changed(job)
@@ -381,7 +388,7 @@ def fail_orphan(engine: "Engine", job: Job, missing_id: str, now: int) -> None:
         engine.fail_parked(job, f"Dependency job {missing_id} was removed", now)
 
 
-# -- starting from a file ---------------------------------------------------------------------------
+# -- starting from a file -------------------------------------------------------------------------
 
 
 def restore_proofs(engine: "Engine", rows: Mapping[str, tuple[Any, ...]]) -> None:
@@ -417,4 +424,3 @@ def restored(engine: "Engine", now: int) -> None:
                 note(job, "waiting", now)
                 show_parked(engine, job, now)
                 engine.storage.changed(job)
-

@@ -285,7 +285,6 @@ class Engine:
     kept_result = flows.kept_result
     child_failed = failures.child_failed
     fail_parked = failures.fail_parked
-    fail_orphan = dependencies.fail_orphan
     dependency_gone = dependencies.gone
     untie = dependencies.untie
 

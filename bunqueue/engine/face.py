@@ -45,7 +45,7 @@ class EngineFace(Protocol):
         ...
 
     def push_flow(
-        self, plan: Iterator[FlowJob], show: Callable[[Job], bytes], now: int
+        self, plan: Iterator[FlowJob | None], show: Callable[[Job], bytes], now: int
     ) -> list[bytes] | Later:
         """Add all jobs of a plan, or none; return what ``show`` made of each."""
         ...

@@ -17,6 +17,7 @@ from bunqueue.engine.dependencies import (
     put_record,
     record_key,
     release,
+    ties_of,
 )
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
@@ -81,7 +82,11 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
     _, child_id, child_queue, mode, error, _ = record
     with parent.queue.shard.lock:
         ties = parent.extra.flow
-        if ties is None or child_id not in ties.records or engine.index.get(parent.id) is not parent:
+        if (
+            ties is None
+            or child_id not in ties.records
+            or engine.index.get(parent.id) is not parent
+        ):
             return
         if mode == FAIL:
             is_due = parent.place == PARKED and child_id in ties.missing
@@ -101,9 +106,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
         else:
             if mode == IGNORE:
                 ties.ignored = {**ties.ignored, label: error}
-            parent.extra.depends_on = [
-                each for each in parent.extra.depends_on if each != child_id
-            ]
+            parent.extra.depends_on = [each for each in parent.extra.depends_on if each != child_id]
             ties.missing = ties.missing - {child_id}
         engine.storage.sync(_unapply, (parent, before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
@@ -112,7 +115,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
 
 
 def _unapply(parent: Job, before: tuple[Any, ...]) -> None:
-    ties = parent.extra.flow
+    ties = ties_of(parent)
     parent.extra.depends_on, ties.missing, ties.failed, ties.ignored = before
 
 
@@ -130,7 +133,7 @@ def _redrop(parent: Job, record: Record) -> None:
 def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
     """Give up a parked job, uncharged; its shard is locked."""
     memory = remember(job)
-    if job.extra.flow.is_released:
+    if ties_of(job).is_released:
         hold_back(engine, job)
     extra = job.own_extra()
     extra.last_error = error

@@ -18,6 +18,7 @@ from bunqueue.engine.dependencies import (
     register,
     release,
     settle,
+    ties_of,
 )
 from bunqueue.engine.events import emit
 from bunqueue.engine.failures import child_failed
@@ -41,7 +42,7 @@ FLOW_KEYS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY, "__flowParentId"
 _MARK: Final = b"__"  # in the packed form of whatever has such a key
 
 
-# -- links ------------------------------------------------------------------------------------------
+# -- links ----------------------------------------------------------------------------------------
 
 
 def linked_parent(own: Mapping[str, Any]) -> str | None:
@@ -189,7 +190,7 @@ def _waits_for(engine: "Engine", job: Job, other: Job) -> bool:
     return False
 
 
-# -- taking children away ---------------------------------------------------------------------------
+# -- taking children away -------------------------------------------------------------------------
 
 
 def remove_child_dependency(engine: "Engine", child_id: str, now: int) -> bool:
@@ -286,9 +287,7 @@ def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> N
     _go_on(engine, parent, now)
 
 
-def move_to_waiting_children(
-    engine: "Engine", job_id: str, token: str | None, now: int
-) -> None:
+def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
     """Park a running job until its children have settled; at once back in line if they have.
 
     Raises:
@@ -325,7 +324,8 @@ def move_to_waiting_children(
 def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:
     """Yield the children and dependencies of which something is still to come."""
     extra = job.extra
-    done = {*extra.flow.failed, *extra.flow.ignored}
+    ties = ties_of(job)
+    done = {*ties.failed, *ties.ignored}
     for job_id in dict.fromkeys((*extra.depends_on, *extra.children_ids)):
         other = engine.index.get(job_id)
         if other is None or f"{other.queue.name}:{job_id}" in done:
@@ -334,7 +334,7 @@ def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:
             yield job_id
 
 
-# -- what children have left ------------------------------------------------------------------------
+# -- what children have left ----------------------------------------------------------------------
 
 
 def children_values(engine: "Engine", job_id: str) -> list[tuple[str, bytes]]:
@@ -375,7 +375,7 @@ def ignored_children(engine: "Engine", job_id: str) -> dict[str, str]:
     return {} if ties is None else ties.ignored
 
 
-# -- data that belongs to the broker ----------------------------------------------------------------
+# -- data that belongs to the broker --------------------------------------------------------------
 
 
 def updated_data(job: Job, packed: bytes) -> bytes:

@@ -33,9 +33,7 @@ def owner_of(queue: Queue, key: str, now: int) -> "Job | None":
     return entry.job
 
 
-def refusal(
-    engine: "Engine", queue: Queue, key: str, options: JobOptions, now: int
-) -> str | None:
+def refusal(engine: "Engine", queue: Queue, key: str, options: JobOptions, now: int) -> str | None:
     """Return why a push with this key must be refused outright, or None."""
     owner = owner_of(queue, key, now)
     if owner is None:

@@ -21,28 +21,28 @@ RETIRED_TOKENS_MAX = 50_000  # engine.md 12
 
 
 class RetiredTokens:
-    """The newest (id, token) pairs whose delivery the broker has ended."""
+    """The newest (id, token) pairs whose delivery the broker has ended.
+
+    Attributes:
+        ids: id -> how many pairs of that job there are.
+    """
 
     def __init__(self) -> None:
         self._pairs: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._ids: Counter[str] = Counter()
+        self.ids: Counter[str] = Counter()
 
     def add(self, job_id: str, token: str | None) -> None:
         """Remember the pair; the oldest goes when there are too many."""
         if token is None:
             return
         if (job_id, token) not in self._pairs:
-            self._ids[job_id] += 1
+            self.ids[job_id] += 1
         self._pairs[job_id, token] = None
         if len(self._pairs) > RETIRED_TOKENS_MAX:
             (oldest_id, _), _ = self._pairs.popitem(last=False)
-            self._ids[oldest_id] -= 1
-            if not self._ids[oldest_id]:
-                del self._ids[oldest_id]
-
-    def has_id(self, job_id: str) -> bool:
-        """Say whether there is a pair of the job."""
-        return job_id in self._ids
+            self.ids[oldest_id] -= 1
+            if not self.ids[oldest_id]:
+                del self.ids[oldest_id]
 
     def __contains__(self, pair: tuple[str, str | None]) -> bool:
         return pair in self._pairs
