@@ -98,7 +98,7 @@ def planned(jobs: Sequence[Any]) -> Iterator[FlowJob | None]:
         is_small = len(packed) <= DATA_BYTES_UNCOUNTED
         chars += len(packed) if is_small else json_chars(own["data"])
         if chars > FLOW_DATA_CHARS_MAX:
-            raise InvalidField("flow data too large (max 64MB)")
+            raise InvalidField("flow data is too large (max 64MB per atomic batch)")
         nodes[job_id] = (queue_name, own, depends_on, children_ids, frozenset(children_ids))
         yield FlowJob(job_id, queue_name, name, packed, options, own)
     for job_id in nodes:

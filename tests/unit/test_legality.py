@@ -33,6 +33,7 @@ E3 = "Job not found or cannot be cancelled"
 E4 = "Job not found or not delayed"
 E5 = "Job not found or not in queue"
 E6 = "Job not found or cannot change delay"
+E8 = "Job is not active"
 E9 = "Job not found"
 E10 = "Job not found or cannot be updated"
 E11 = "Lock not found or invalid token"
@@ -118,6 +119,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
             e7("unknown"),
         ),
     ),
+    "MoveToWaitingChildren": ({}, (E8, E8, E8, E8, WAITING, E8, E8, E8)),
     "Discard": ({}, (FAILED, FAILED, FAILED, E9, FAILED, E9, E9, E9)),
     "Update": (
         {"data": {"new": 1}},
@@ -285,4 +287,4 @@ def test_a_wrong_token_renews_nothing(command: str) -> None:
 
 
 def test_the_matrix_covers_every_cell_of_the_commands_there_are() -> None:
-    assert 16 * 8 == len(CELLS)
+    assert 17 * 8 == len(CELLS)

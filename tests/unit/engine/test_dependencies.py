@@ -92,9 +92,7 @@ def test_a_batch_that_renews_an_id_waits_for_the_new_job(world: World) -> None:
     world.push(jobId="a")
     finish(world, "a")
 
-    world.ok(
-        "PUSHB", queue="q", jobs=[{"customId": "b", "dependsOn": ["a"]}, {"customId": "a"}]
-    )
+    world.ok("PUSHB", queue="q", jobs=[{"customId": "b", "dependsOn": ["a"]}, {"customId": "a"}])
 
     assert "waiting-children" == world.state("b")
     finish(world, "a")
@@ -442,9 +440,7 @@ def test_a_job_whose_dependencies_were_met_while_it_was_not_released_goes_at_the
 dags = st.integers(1, 14).flatmap(
     lambda size: st.tuples(
         *(
-            st.lists(st.integers(0, number - 1), max_size=4, unique=True)
-            if number
-            else st.just([])
+            st.lists(st.integers(0, number - 1), max_size=4, unique=True) if number else st.just([])
             for number in range(size)
         )
     )
@@ -471,7 +467,11 @@ def test_every_job_runs_once_after_its_dependencies_and_all_complete(
     random.shuffle(jobs)
     if is_flow:
         flow = [
-            {"id": job["customId"], "queue": f"q{random.randint(0, 2)}", "input": job | {"data": {}}}
+            {
+                "id": job["customId"],
+                "queue": f"q{random.randint(0, 2)}",
+                "input": job | {"data": {}},
+            }
             for job in jobs
         ]
         world.ok("PUSHF", jobs=flow)
