@@ -1,5 +1,6 @@
 """The eight commands that are the product: jobs in, jobs out, outcomes."""
 
+from collections.abc import Mapping
 from functools import partial
 from json import dumps
 from typing import Any, Final
@@ -67,7 +68,7 @@ _PULL_FIELDS: Final = {
 }
 
 
-def _payload(request: Request, options: JobOptions) -> tuple[str, bytes]:
+def payload(request: Mapping[str, Any], options: JobOptions) -> tuple[str, bytes]:
     """Return name and packed data of a push; a name inside ``data`` is lifted out (wire.md 4.1)."""
     data = request.get("data")
     name = request.get("name")
@@ -103,9 +104,13 @@ def check_data_size(data: Any, packed: bytes) -> None:
 
 def _check_size(data: Any, limit: int, refusal: str) -> None:
     """Refuse data whose JSON form has more characters than ``limit``."""
-    text = dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_form)
-    if len(text) > limit:
+    if json_chars(data) > limit:
         raise InvalidField(refusal)
+
+
+def json_chars(data: Any) -> int:
+    """Return how many characters the JSON form of the data has."""
+    return len(dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_form))
 
 
 def _json_form(value: Any) -> Any:
@@ -124,7 +129,7 @@ def push(peer: Peer, request: Request) -> Reply:
         options, own = DEFAULT_OPTIONS, None
     else:
         options, own = shared_options(request), request
-    name, data = _payload(request, options)
+    name, data = payload(request, options)
     job_id = peer.engine.push(request["queue"], name, data, options, own, peer.now())
     return _PUSHED + pack(job_id)
 
@@ -148,7 +153,7 @@ def push_batch(peer: Peer, request: Request) -> Reply:
         if problem is not None:
             raise InvalidField(f"jobs[{number}]: {problem}")
         try:
-            name, data = _payload(entry, options)
+            name, data = payload(entry, options)
         except InvalidField as refusal:
             raise InvalidField(f"jobs[{number}]: {refusal}") from None
         entries.append((name, data, options, own))

@@ -60,9 +60,13 @@ def get_result(peer: Peer, request: Request) -> Reply:
     """Return a completed job's result; the key is absent when there is none."""
     job_id = request["id"]
     job = peer.engine.find(job_id)
-    if job is None or job.place != COMPLETED or job.result is None:
+    if job is None:
+        packed = peer.engine.kept_result(job_id)
+    else:
+        packed = job.result if job.place == COMPLETED else None
+    if packed is None:
         return {"ok": True, "id": job_id}
-    result = job.result if peer.int64 else narrowed(job.result)
+    result = packed if peer.int64 else narrowed(packed)
     return b"".join((b"\x83\xa2ok\xc3\xa2id", pack(job_id), b"\xa6result", result))
 
 

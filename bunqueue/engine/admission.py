@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import keys, repeats
+from bunqueue.engine import dependencies, keys, proofs, repeats
 from bunqueue.engine.events import emit
+from bunqueue.engine.flows import link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
-from bunqueue.engine.queue import Queue
+from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 # name, packed data, shared options, the request's own options or None
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
-# Options whose semantics are not built yet: refused, never silently ignored.
-UNSUPPORTED = ("dependsOn",)
+NO_IDS: Mapping[str, None] = {}
 
 # A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
 # job's moments costs no memory, and clients that stamp every job do it as they push.
@@ -66,13 +66,18 @@ def push(
         with queue.shard.lock:
             return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
     custom_id = _custom_id(own)
-    if custom_id is None:
+    if custom_id is None and "parentId" not in own:
         with queue.shard.lock:
             return _admit(engine, queue, (name, data, options, own), None, now)
-    with engine.identity_lock:
-        old = engine.index.get(custom_id)
-        with in_order((queue.shard,) if old is None else (queue.shard, old.queue.shard)):
-            return _admit(engine, queue, (name, data, options, own), custom_id, now)
+    with engine.identity_lock, in_order({queue.shard, *_others(engine, own, custom_id)}):
+        return _admit(engine, queue, (name, data, options, own), custom_id, now)
+
+
+def _others(engine: "Engine", own: Mapping[str, Any] | None, custom_id: str | None) -> list[Shard]:
+    """Return the shards of the jobs that a push may change: its id's owner and its parent."""
+    parent_id = None if own is None else linked_parent(own)
+    jobs = [engine.index.get(job_id) for job_id in (custom_id, parent_id) if job_id]
+    return [job.queue.shard for job in jobs if job is not None]
 
 
 def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
@@ -91,20 +96,24 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
     with engine.identity_lock:
         custom_ids = [_custom_id(own) for _, _, _, own in entries]
         shards = {queue.shard}
-        for custom_id in custom_ids:
-            old = engine.index.get(custom_id) if custom_id else None
-            if old is not None:
-                shards.add(old.queue.shard)
+        for entry, custom_id in zip(entries, custom_ids, strict=True):
+            shards.update(_others(engine, entry[3], custom_id))
         with in_order(shards):
             labelled: Counter[str] = Counter()
+            batch = {custom_id: None for custom_id in custom_ids if custom_id}
             for number, entry in enumerate(entries):
-                problem = _refusal(queue, entry, labelled, now)
+                problem = _refusal(engine, queue, entry, custom_ids[number], batch, labelled, now)
                 if problem:
                     raise InvalidField(f"jobs[{number}]: {problem}")
-            return [
-                _admit(engine, queue, entry, custom_id, now)
-                for entry, custom_id in zip(entries, custom_ids, strict=True)
-            ]
+            for custom_id in list(batch):
+                old = engine.index.get(custom_id)
+                if old is not None and old.place in LIVE:
+                    del batch[custom_id]  # no new job will come of it
+            ids = []
+            for entry, custom_id in zip(entries, custom_ids, strict=True):
+                ids.append(_admit(engine, queue, entry, custom_id, now, batch))
+                batch.pop(custom_id or "", None)
+            return ids
 
 
 def _custom_id(own: Mapping[str, Any] | None) -> str | None:
@@ -112,24 +121,35 @@ def _custom_id(own: Mapping[str, Any] | None) -> str | None:
     return None if own is None else own.get("jobId") or own.get("customId") or None
 
 
-def _refusal(queue: Queue, entry: Entry, labelled: Counter[str], now: int) -> str | None:
+def _refusal(
+    engine: "Engine",
+    queue: Queue,
+    entry: Entry,
+    custom_id: str | None,
+    batch: Mapping[str, None],
+    labelled: Counter[str],
+    now: int,
+) -> str | None:
     """Return why the entry cannot be admitted, without any effect.
 
     Args:
+        batch: Custom ids of this call.
         labelled: group -> entries of this call before it; counted on.
     """
     _, _, options, own = entry
     if own is None:
         return None
     key, group_id = own.get("uniqueKey"), own.get("groupId")
-    problem = _unsupported(own) or (keys.refusal(queue, key, options, now) if key else None)
+    problem = _edge_refusal(engine, own, custom_id, batch) or (
+        keys.refusal(engine, queue, key, options, now) if key else None
+    )
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
-        problem = _full_group(queue, own, labelled[group_id])
+        problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1
     return problem
 
 
-def _full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:
+def full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:
     """Return the refusal of a group that is full; ``earlier``: entries of the same call for it."""
     group_id, most = own.get("groupId"), own.get("groupMaxSize")
     if not group_id or most is None:
@@ -140,11 +160,19 @@ def _full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | Non
     return None if pending < most else f"Group {group_id} has reached its maximum size of {most}"
 
 
-def _unsupported(own: Mapping[str, Any]) -> str | None:
-    for option in UNSUPPORTED:
-        if own.get(option):
-            return f"{option} is not supported yet"
-    return None if own.get("repeat") is None else repeats.refusal(own)
+def _edge_refusal(
+    engine: "Engine", own: Mapping[str, Any], custom_id: str | None, batch: Mapping[str, None]
+) -> str | None:
+    """Return why the push cannot repeat, or have its dependencies, parent or id, or None."""
+    problem = None if own.get("repeat") is None else repeats.refusal(own)
+    if problem is None and own.get("dependsOn"):
+        problem = dependencies.refusal(engine, own, custom_id, batch)
+    parent_id = linked_parent(own)
+    if problem is None and parent_id is not None:
+        problem = link_refusal(engine, own, parent_id, custom_id)
+    if problem is None and custom_id is not None:
+        problem = dependencies.reuse_refusal(engine, custom_id)
+    return problem
 
 
 def _admit_plain(
@@ -169,15 +197,26 @@ def _admit_plain(
     return job
 
 
-def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> str:
-    """Admit a job with options; the shards of its queue and of its id's old owner are locked."""
+def _admit(
+    engine: "Engine",
+    queue: Queue,
+    entry: Entry,
+    custom_id: str | None,
+    now: int,
+    batch: Mapping[str, None] = NO_IDS,
+) -> str:
+    """Admit a job with options; its shard, its id's old owner's and its parent's are locked.
+
+    Args:
+        batch: Custom ids of the same call whose jobs are still to come.
+    """
     name, data, options, own = entry
     if own is None:
         return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
         return _twin(engine, old)
-    problem = _unsupported(own)
+    problem = _edge_refusal(engine, own, custom_id, batch)
     if problem:
         raise Refused(problem)
     key = own.get("uniqueKey") or None
@@ -199,12 +238,14 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
                 robbed = owner
             else:
                 replaced = owner
-    full = None if replaced is not None else _full_group(queue, own, 0)
+    full = None if replaced is not None else full_group(queue, own, 0)
     if full is not None:
         raise Refused(full)
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
-    job = _new_job(engine, queue, entry, custom_id, now)
+    job = new_job(engine, queue, entry, custom_id, now)
+    is_tied = bool(job.extra.depends_on or job.extra.children_ids)
+    waits = is_tied and dependencies.waits_for_admission(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
     ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
     for gone, _ in ended:
@@ -216,19 +257,33 @@ def _admit(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, 
             engine.storage.rewritten(robbed)
         ttl = (options.deduplication or {}).get("ttl")
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
+    if custom_id is not None and custom_id in engine.graph.proofs:
+        proof = proofs.drop(engine, custom_id)
+        if options.durable or ended or waits:
+            engine.storage.sync(_reprove, (engine, custom_id, proof))
     engine.index.put(job)
+    if is_tied:
+        dependencies.tie(engine, job, batch)
+        if job.extra.flow is not None and job.extra.flow.missing:
+            dependencies.begin_parked(job, now)
     engine.storage.added(job)
-    if options.durable or ended:
+    parent_id = linked_parent(own)
+    if parent_id is not None:
+        parent = engine.index.get(parent_id)
+        assert parent is not None
+        link(engine, parent, job.id, now)
+        waits = True
+    if options.durable or ended or waits:
         job.place = ADMITTED
         queue.admitted[job.id] = job
         args = (engine, job, ended, robbed, had_until, now)
-        engine.storage.sync(_withdraw, args, _publish, durable=bool(options.durable))
+        engine.storage.sync(withdraw, args, publish, durable=bool(options.durable))
     else:
         _enter(engine, job, now)
     return job.id
 
 
-def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> Job:
+def new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None, now: int) -> Job:
     name, data, options, own = entry
     assert own is not None
     stamp = own.get("timestamp")
@@ -250,8 +305,15 @@ def _new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None
     if parent_id:
         job.own_extra().parent_id = parent_id
     if children_ids:
-        job.own_extra().children_ids = list(children_ids)
+        job.own_extra().children_ids = list(dict.fromkeys(children_ids))
+    if own.get("dependsOn"):
+        job.own_extra().depends_on = list(dict.fromkeys(own["dependsOn"]))
     return job
+
+
+def _reprove(engine: "Engine", job_id: str, proof: proofs.Proof) -> None:
+    """Undo the dropping of a proof whose successor could not be committed."""
+    proofs.add(engine, job_id, proof, job_id in engine.graph.consumers)
 
 
 def _twin(engine: "Engine", owner: Job) -> str:
@@ -263,6 +325,10 @@ def _twin(engine: "Engine", owner: Job) -> str:
 
 def _retire(engine: "Engine", job: Job) -> None:
     """Take an ended generation out of memory and out of the file, for its successor."""
+    if job.id in engine.graph.consumers:
+        dependencies.outlive(engine, job)
+    if job.extra.flow is not None:
+        dependencies.untie(engine, job)
     take_out(engine, job)
     keys.release(job)
     engine.index.drop(job)
@@ -272,9 +338,13 @@ def _retire(engine: "Engine", job: Job) -> None:
 
 
 def _enter(engine: "Engine", job: Job, now: int) -> None:
-    """Make the job visible and claimable."""
+    """Make the job visible, and claimable unless it waits for others."""
     queue = job.queue
-    queue.run_set.enter(job, now)
+    if job.extra.flow is not None and job.extra.flow.missing:
+        move(job, "park")
+        queue.parked[job.id] = job
+    else:
+        queue.run_set.enter(job, now)
     engine.totals.pushed += 1
     if job.options.ttl is not None:
         engine.arm_ttl(job)
@@ -286,10 +356,10 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
         engine.serve(queue, now)
 
 
-def _publish(
+def publish(
     engine: "Engine",
     job: Job,
-    ended: list[tuple[Job, Memory]],
+    ended: Sequence[tuple[Job, Memory]],
     _robbed: Job | None,
     _had_until: int | None,
     now: int,
@@ -299,6 +369,8 @@ def _publish(
         return  # obliterated meanwhile
     del job.queue.admitted[job.id]
     move(job, "publish")
+    if job.extra.flow is not None and not job.extra.flow.missing:
+        engine.storage.changed(job)  # met meanwhile: its row says parked
     for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)
@@ -307,10 +379,10 @@ def _publish(
     _enter(engine, job, now)
 
 
-def _withdraw(
+def withdraw(
     engine: "Engine",
     job: Job,
-    ended: list[tuple[Job, Memory]],
+    ended: Sequence[tuple[Job, Memory]],
     robbed: Job | None,
     had_until: int | None,
     now: int,
@@ -321,6 +393,8 @@ def _withdraw(
         robbed: The running job whose key it took, and until when (``had_until``) that one had it.
     """
     if job.place == ADMITTED:
+        if job.extra.flow is not None:
+            dependencies.untie(engine, job)
         take_out(engine, job)
         keys.release(job)
         engine.index.drop(job)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import claiming, deadletters, group_control, keys, metrics
+from bunqueue.engine.dependencies import has_live_consumer, outlive
 from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.later import Later
@@ -335,6 +336,8 @@ def clean(
     with queue.shard.lock:
         queue.run_set.mature(now)
         chosen = [job for job in _of_state(queue, state) if _moment(job) <= before]
+        if state == "completed" and engine.graph.consumers:
+            chosen = [job for job in chosen if not has_live_consumer(engine, job.id)]
         if state not in ("completed", "failed"):
             chosen.sort(key=lambda job: (job.created_at, job.seq))
         chosen = chosen[:most]
@@ -432,6 +435,8 @@ def retry_completed(
 
 
 def _run_again(engine: "Engine", job: Job, now: int) -> None:
+    if job.id in engine.graph.consumers:
+        outlive(engine, job)
     del job.queue.completed[job.id]
     move(job, "rerun")
     note(job, "waiting", now)

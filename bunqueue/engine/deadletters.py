@@ -52,6 +52,8 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
     extra.dead = dead
     queue.failed[job.id] = job
     engine.storage.changed(job)
+    if extra.parent_id is not None:
+        engine.child_failed(job, error, now)
     if job.id in engine.waits:
         engine.end_waits(job)
     evict(engine, queue)

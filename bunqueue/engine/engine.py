@@ -17,7 +17,11 @@ from bunqueue.engine import (
     control,
     cron_control,
     deadletters,
+    dependencies,
+    failures,
     figures,
+    flow_admission,
+    flows,
     group_control,
     leases,
     metrics,
@@ -102,6 +106,7 @@ class Engine:
     Attributes:
         queues: name -> queue.
         index: id -> job, of everything that is kept.
+        graph: Who waits for whom.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
         schedules: The schedulers.
@@ -139,6 +144,7 @@ class Engine:
         ]
         self.queues: dict[str, Queue] = {}
         self.index = JobIndex()
+        self.graph = dependencies.Graph()
         self.seq = 0
         self.timers = Timers()
         self.timed_at: dict[str, int] = {}
@@ -169,6 +175,7 @@ class Engine:
 
     push = admission.push
     push_batch = admission.push_batch
+    push_flow = flow_admission.push_flow
 
     pull = claiming.pull
     serve = claiming.serve
@@ -273,6 +280,19 @@ class Engine:
     overview = figures.overview
     queue_figures = figures.queue_figures
     queue_totals = figures.queue_totals
+
+    update_parent = flows.update_parent
+    remove_child_dependency = flows.remove_child_dependency
+    remove_unprocessed_children = flows.remove_unprocessed_children
+    move_to_waiting_children = flows.move_to_waiting_children
+    children_values = flows.children_values
+    failed_children = flows.failed_children
+    ignored_children = flows.ignored_children
+    kept_result = flows.kept_result
+    child_failed = failures.child_failed
+    fail_parked = failures.fail_parked
+    dependency_gone = dependencies.gone
+    untie = dependencies.untie
 
     tick = sweeps.tick
     clock_jumped = sweeps.clock_jumped

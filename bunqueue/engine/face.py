@@ -8,11 +8,12 @@ they get here. What each operation does, raises and returns in detail stands at 
 the module that is about it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from bunqueue.engine.admission import Entry
 from bunqueue.engine.cron import Cron, Definition
+from bunqueue.engine.flow_admission import FlowJob
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
@@ -41,6 +42,12 @@ class EngineFace(Protocol):
 
     def push_batch(self, queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
         """Add several jobs to one queue, all or none; ids come back in order."""
+        ...
+
+    def push_flow(
+        self, plan: Iterator[FlowJob | None], show: Callable[[Job], bytes], now: int
+    ) -> list[bytes] | Later:
+        """Add all jobs of a plan, or none; return what ``show`` made of each."""
         ...
 
     # -- jobs out --------------------------------------------------------------------------------
@@ -90,6 +97,40 @@ class EngineFace(Protocol):
         now: int,
     ) -> bool:
         """Report that a run ended badly: another attempt later, or the dead letters."""
+        ...
+
+    # -- flows -----------------------------------------------------------------------------------
+
+    def update_parent(self, child_id: str, parent_id: str, now: int) -> None:
+        """Make one existing job the child of another."""
+        ...
+
+    def remove_child_dependency(self, child_id: str, now: int) -> bool:
+        """Detach a child from its parent; False if the parent does not know it."""
+        ...
+
+    def remove_unprocessed_children(self, parent_id: str, now: int) -> None:
+        """Cancel the children of a job that have not begun; the job does without them."""
+        ...
+
+    def move_to_waiting_children(self, job_id: str, token: str | None, now: int) -> None:
+        """Park a running job until its children have settled."""
+        ...
+
+    def children_values(self, job_id: str) -> list[tuple[str, bytes]]:
+        """Return ``queue:id`` (bare id if it is not kept) and result of each child with one."""
+        ...
+
+    def failed_children(self, job_id: str) -> Mapping[str, str]:
+        """Return ``queue:id`` -> error of the children after whose failure the job goes on."""
+        ...
+
+    def ignored_children(self, job_id: str) -> Mapping[str, str]:
+        """Return ``queue:id`` -> error of the children whose failure the job ignores."""
+        ...
+
+    def kept_result(self, job_id: str) -> bytes | None:
+        """Return the result that a removed job has left for its consumers, or None."""
         ...
 
     # -- leases ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bunqueue.protocol.options import JobOptions
 
 if TYPE_CHECKING:
+    from bunqueue.engine.dependencies import Ties
     from bunqueue.engine.ports import Peer
     from bunqueue.engine.queue import Queue
 
@@ -162,6 +163,7 @@ class Extra:
         logs: ``[timestamp, level, message]`` lists; memory only.
         dead: The dead-letter entry while the job has failed, else None.
         retry: Dead-letter state that rides along while the job is retried automatically.
+        flow: What it waits for; only while it refers to other jobs.
     """
 
     __slots__ = (
@@ -202,7 +204,7 @@ class Extra:
         self.logs: list[list[Any]] | None = None
         self.dead: DeadLetter | None = None
         self.retry: DeadLetter | None = None
-        self.flow: Any = None  # edges of a flow in work; the flow room's own
+        self.flow: Ties | None = None
         self.ttl_timer: list[Any] | None = None
 
 

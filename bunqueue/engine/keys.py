@@ -7,6 +7,7 @@ lives.
 
 from typing import TYPE_CHECKING
 
+from bunqueue.engine.dependencies import has_live_consumer
 from bunqueue.engine.queue import KeyOwner, Queue
 from bunqueue.engine.states import ACTIVE, ADMITTED, PARKED, QUEUED
 from bunqueue.errors import Refused
@@ -32,12 +33,19 @@ def owner_of(queue: Queue, key: str, now: int) -> "Job | None":
     return entry.job
 
 
-def refusal(queue: Queue, key: str, options: JobOptions, now: int) -> str | None:
+def refusal(engine: "Engine", queue: Queue, key: str, options: JobOptions, now: int) -> str | None:
     """Return why a push with this key must be refused outright, or None."""
     owner = owner_of(queue, key, now)
-    if owner is None or owner.place not in (ACTIVE, PARKED):
+    if owner is None:
         return None
-    return EXTENDED if strategy(options) == "extend" else None
+    policy = strategy(options)
+    if policy == "replace" and owner.place != ACTIVE and has_live_consumer(engine, owner.id):
+        return _irreplaceable(owner)
+    return EXTENDED if policy == "extend" and owner.place in (ACTIVE, PARKED) else None
+
+
+def _irreplaceable(owner: "Job") -> str:
+    return f"Cannot replace deduplicated job {owner.id} because live jobs depend on it"
 
 
 def meet(
@@ -49,10 +57,13 @@ def meet(
         True if the newcomer replaces the owner, False if the owner stays and answers for it.
 
     Raises:
-        Refused: The key's life was extended, but the owner is running or parked.
+        Refused: The key's life was extended, but the owner is running or parked; or live jobs
+            depend on an owner that would be replaced.
     """
     policy = strategy(options)
     if policy == "replace":
+        if owner.place != ACTIVE and has_live_consumer(engine, owner.id):
+            raise Refused(_irreplaceable(owner))
         return True
     if policy == "extend":
         until = now + int((options.deduplication or {})["ttl"])

@@ -6,7 +6,7 @@ remembers the tokens of deliveries that the broker itself has ended (job timeout
 late outcomes are a success without effect.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,18 +21,28 @@ RETIRED_TOKENS_MAX = 50_000  # engine.md 12
 
 
 class RetiredTokens:
-    """The newest (id, token) pairs whose delivery the broker has ended."""
+    """The newest (id, token) pairs whose delivery the broker has ended.
+
+    Attributes:
+        ids: id -> how many pairs of that job there are.
+    """
 
     def __init__(self) -> None:
         self._pairs: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.ids: Counter[str] = Counter()
 
     def add(self, job_id: str, token: str | None) -> None:
         """Remember the pair; the oldest goes when there are too many."""
         if token is None:
             return
+        if (job_id, token) not in self._pairs:
+            self.ids[job_id] += 1
         self._pairs[job_id, token] = None
         if len(self._pairs) > RETIRED_TOKENS_MAX:
-            self._pairs.popitem(last=False)
+            (oldest_id, _), _ = self._pairs.popitem(last=False)
+            self.ids[oldest_id] -= 1
+            if not self.ids[oldest_id]:
+                del self.ids[oldest_id]
 
     def __contains__(self, pair: tuple[str, str | None]) -> bool:
         return pair in self._pairs

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from bunqueue.engine import leases
 from bunqueue.engine.deadletters import bury, revive
+from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
+from bunqueue.engine.flows import updated_data
 from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
@@ -38,6 +40,8 @@ def _held(engine: "Engine", job_id: str, missing: str, now: int) -> Iterator[Job
         engine.storage.sync(put_back, (engine, job, memory, now))
         if job.queue.waiters:
             engine.serve(job.queue, now)
+    if engine.graph.due:
+        settle(engine, now)
 
 
 def cancel(engine: "Engine", job_id: str, now: int) -> None:
@@ -190,7 +194,7 @@ def update_data(engine: "Engine", job_id: str, data: bytes, now: int) -> None:
     with _held(engine, heir(engine, job_id), refusal, now) as job:
         if job.place not in (QUEUED, ACTIVE, PARKED):
             raise WrongPlace(refusal)
-        job.data = data
+        job.data = updated_data(job, data)
         engine.storage.rewritten(job)
 
 

@@ -8,9 +8,11 @@ between another attempt and the dead letters (engine.md 4.2).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine import keys, leases
+from bunqueue.engine import keys, leases, proofs
 from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.deadletters import bury
+from bunqueue.engine.dependencies import completed as dependencies_completed
+from bunqueue.engine.dependencies import prove, settle, untie
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline, note
 from bunqueue.engine.metrics import count_failure, recount
@@ -72,7 +74,9 @@ def ack(
         elif not (place == QUEUED and token and token == job.token):
             return _never_mind(engine, job_id, token)
         _complete(engine, job, result, remove or job.options.remove_on_complete, now)
-        return True
+    if engine.graph.due:
+        settle(engine, now)
+    return True
 
 
 def _never_mind(engine: "Engine", job_id: str, token: str | None) -> bool:
@@ -108,15 +112,21 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
     if extra.timeline is not None:
         note(job, "completed", now)
     move(job, "ack")
+    graph = engine.graph
     if remove:
         job.place = GONE
         engine.index.drop(job)
         engine.storage.removed(job)
+        prove(engine, job)
     else:
         queue.completed[job.id] = job
         engine.retain(job)
         engine.storage.changed(job)
     stop_ttl(engine, job)
+    if extra.flow is not None:
+        untie(engine, job)
+    if job.id in graph.consumers:
+        dependencies_completed(engine, job)
     engine.storage.sync(_uncomplete, (engine, job, place, delivery, token, now))
     if job.options.repeat is not None:
         succeed(engine, job, now)
@@ -143,6 +153,8 @@ def _uncomplete(
         return
     if job.place == COMPLETED:
         take_out(engine, job)
+    else:
+        proofs.drop(engine, job.id)
     job.place = place
     job.delivery = delivery
     job.token = token
@@ -251,7 +263,9 @@ def fail(
         )
         gave_up = engine.totals.failed - failures
         engine.storage.sync(_unfail, (engine, job, memory, gave_up, now))
-        return True
+    if engine.graph.due:
+        settle(engine, now)
+    return True
 
 
 def _unfail(engine: "Engine", job: Job, memory: Memory, gave_up: int, now: int) -> None:
@@ -369,6 +383,8 @@ def _give_up(
     count_failure(engine, job.queue, now)
     _tell_failure(engine, job, error, True, now)
     if remove:
+        if job.extra.parent_id is not None:
+            engine.child_failed(job, error, now)
         forget(engine, job)
         return
     bury(engine, job, "give-up", reason, error, now)

@@ -115,7 +115,11 @@ def stop_ttl(engine: "Engine", job: Job) -> None:
 
 
 def forget(engine: "Engine", job: Job) -> None:
-    """Remove the job altogether: list, index, key, timers, file."""
+    """Remove the job altogether: list, index, key, edges, timers, file."""
+    if job.id in engine.graph.consumers:
+        engine.dependency_gone(job)
+    if job.extra.flow is not None:
+        engine.untie(job)
     take_out(engine, job)
     move(job, "remove")
     keys.release(job)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from bunqueue.engine import (
     control,
     deadletters,
+    dependencies,
+    failures,
     group_control,
     keys,
     metrics,
+    proofs,
     schedules,
     webhooks,
 )
@@ -59,10 +62,14 @@ def recover(engine: "Engine", now: int) -> Recovered:
         control.restore(engine.open_queue(name), values, now)
     for values in saved.tables.get(group_control.TABLE, {}).values():
         group_control.restore_group(engine, values)
+    dependencies.restore_proofs(engine, saved.tables.get(proofs.TABLE, {}))
     schedules.restore(engine, saved.tables.get(schedules.TABLE, {}), now)
     interrupted: list[Job] = []
     completed: list[Job] = []
+    tied: list[Job] = []
     for job in saved.jobs(engine.open_queue):
+        if (job.extra.depends_on or job.extra.children_ids) and job.place != COMPLETED:
+            tied.append(job)
         if job.place == ACTIVE:
             interrupted.append(job)
         elif job.place == COMPLETED:
@@ -78,10 +85,17 @@ def recover(engine: "Engine", now: int) -> Recovered:
         engine.retain(job)
     found.completed = len(completed)
     for job in interrupted:
+        put_in(engine, job, now)
+    dependencies.restore_ties(engine, tied)
+    failures.replay(engine, saved.tables.get(dependencies.FAILURES, {}).values(), now)
+    for job in interrupted:
         _interrupted(engine, job, now)
     found.interrupted = len(interrupted)
     for queue in engine.queues.values():
         deadletters.evict(engine, queue)
+    dependencies.restored(engine, now)
+    while engine.graph.due:
+        dependencies.settle(engine, now)
     engine.storage.answer_waits = 0
     return found
 
@@ -101,7 +115,6 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
 
 def _interrupted(engine: "Engine", job: Job, now: int) -> None:
     """Charge a job that was active when the process ended; saved with the next batch."""
-    put_in(engine, job, now)
     keys.reclaim(job, now)
     if drops_cron_job(engine, job):
         return

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 COMPLETED_JOBS_MAX_DEFAULT = 50_000  # engine.md 12
 WORKER_TIMEOUT_MS_DEFAULT = 30_000  # wire.md 7.1
 LEASE_MS_DEFAULT = 30_000  # engine.md 4.3
+ORPHANS_WAIT = "wait"
+ORPHANS_FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,12 @@ class EngineSettings:
     max_completed_jobs: int = COMPLETED_JOBS_MAX_DEFAULT
     completed_retention_ms: int | None = None
     worker_timeout_ms: int = WORKER_TIMEOUT_MS_DEFAULT
+    orphaned_dependency: str = ORPHANS_WAIT
+
+    @property
+    def fails_orphans(self) -> bool:
+        """A job whose dependency can never complete is given up instead of waiting on."""
+        return self.orphaned_dependency == ORPHANS_FAIL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bunqueue.engine import deadletters, schedules, workers
+from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
 from bunqueue.engine.metrics import count_failure
@@ -70,6 +71,9 @@ def tick(engine: "Engine", now: int) -> int:
             if not (row.skips_when_late and now - due_at > row.every_ms):
                 _run(engine, row, now)
         next_at = min(next_at, engine.timed_at[row.name])
+    if engine.graph.due:
+        settle(engine, now)
+        next_at = min(next_at, engine.timers.next_at)
     engine.storage.answer_waits = NO_WAIT  # nobody has asked for what was done here
     return int(next_at)
 

@@ -52,6 +52,8 @@ def _copy(extra: Extra) -> Extra:
     for name in Extra.__slots__:
         value = getattr(extra, name)
         setattr(copy, name, list(value) if isinstance(value, list) else value)
+    if extra.flow is not None:
+        copy.flow = extra.flow.copy()
     return copy
 
 

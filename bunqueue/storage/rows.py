@@ -84,7 +84,10 @@ def images(jobs: Iterable[Job]) -> Images:
                 made.full += _full_row(job, extra, opts)
         if not dirty & STATE and not (dirty & NEW and _has_left_its_first_waiting(job)):
             continue
+        flow = extra.flow
         if place == ADMITTED:
+            place = PARKED if flow is not None and flow.missing else QUEUED
+        elif place == PARKED and flow is not None and flow.is_released:
             place = QUEUED
         if extra is NO_EXTRA:
             plain_states += (
@@ -104,6 +107,8 @@ def _has_left_its_first_waiting(job: Job) -> bool:
     if job.token is not None or job.result is not None:
         return True
     extra = job.extra
+    if extra.flow is not None and extra.flow.missing:
+        return True
     return extra is not NO_EXTRA and bool(
         extra.progress or extra.last_error is not None or _detail(extra)
     )

@@ -114,6 +114,27 @@ GROUPS: Final = Table(
         "paused INTEGER NOT NULL",
     ),
 )
+PROOFS: Final = Table(
+    "proofs",
+    (
+        "id TEXT PRIMARY KEY",
+        "queue TEXT NOT NULL",
+        "completed_at INTEGER NOT NULL",
+        "result BLOB",  # msgpack; while somebody may ask for it
+    ),
+)
+FLOW_FAILURES: Final = Table(
+    "flow_failures",
+    (
+        "key TEXT PRIMARY KEY",  # parent, NUL, child
+        "parent_id TEXT NOT NULL",
+        "child_id TEXT NOT NULL",
+        "child_queue TEXT NOT NULL",
+        "mode TEXT NOT NULL",  # fail, continue, ignore, remove
+        "error TEXT NOT NULL",
+        "created_at INTEGER NOT NULL",
+    ),
+)
 CRONS: Final = Table(
     "crons",
     (
@@ -182,6 +203,8 @@ TABLES: Final = (
     WEBHOOKS,
     METRICS_TOTAL,
     METRICS_MINUTE,
+    PROOFS,
+    FLOW_FAILURES,
 )
 SMALL_TABLES: Final = tuple(table for table in TABLES if table.is_small)
 WIDTHS: Final = {table.name: len(table.columns) for table in SMALL_TABLES}

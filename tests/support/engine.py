@@ -257,7 +257,7 @@ def snapshot(job: Job) -> Job:
         job.priority,
         job.created_at,
         job.run_at,
-        "queued" if job.place == "admitted" else job.place,
+        _stored_place(job),
     )
     for name in ("started_at", "finished_at", "attempts", "stall_count", "token", "result"):
         setattr(copy, name, getattr(job, name))
@@ -265,9 +265,17 @@ def snapshot(job: Job) -> Job:
     for name in Extra.__slots__:
         value = getattr(job.extra, name)
         setattr(extra, name, list(value) if isinstance(value, list) else value)
-    extra.ttl_timer = extra.logs = None
+    extra.ttl_timer = extra.logs = extra.flow = None
     copy.extra = extra
     return copy
+
+
+def _stored_place(job: Job) -> str:
+    """Say what a file has for the place of a job that waits for a commit."""
+    flow = job.extra.flow
+    if job.place == "admitted":
+        return "parked" if flow is not None and flow.missing else "queued"
+    return "queued" if flow is not None and flow.is_released else job.place
 
 
 class Answer:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.dependencies import tie
 from bunqueue.engine.places import put_in, take_out
 from bunqueue.engine.states import PARKED
 from tests.support.engine import World, persistent_world
@@ -32,6 +33,7 @@ E3 = "Job not found or cannot be cancelled"
 E4 = "Job not found or not delayed"
 E5 = "Job not found or not in queue"
 E6 = "Job not found or cannot change delay"
+E8 = "Job is not active"
 E9 = "Job not found"
 E10 = "Job not found or cannot be updated"
 E11 = "Lock not found or invalid token"
@@ -117,6 +119,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
             e7("unknown"),
         ),
     ),
+    "MoveToWaitingChildren": ({}, (E8, E8, E8, E8, WAITING, E8, E8, E8)),
     "Discard": ({}, (FAILED, FAILED, FAILED, E9, FAILED, E9, E9, E9)),
     "Update": (
         {"data": {"new": 1}},
@@ -155,12 +158,15 @@ def job_in(world: World, state: str) -> dict[str, Any]:
 
 
 def park(world: World, job_id: str) -> None:
-    """Put a queued job among those that wait for children, as flows will."""
+    """Put a queued job among those that wait for others: for one that never comes."""
     job = world.engine.find(job_id)
     assert job is not None
     take_out(world.engine, job)
     job.place = PARKED
+    job.own_extra().depends_on = ["never"]
+    tie(world.engine, job)
     put_in(world.engine, job, world.now)
+    world.storage.rewritten(job)
     world.storage.changed(job)
     world.settle()
 
@@ -281,4 +287,4 @@ def test_a_wrong_token_renews_nothing(command: str) -> None:
 
 
 def test_the_matrix_covers_every_cell_of_the_commands_there_are() -> None:
-    assert 16 * 8 == len(CELLS)
+    assert 17 * 8 == len(CELLS)

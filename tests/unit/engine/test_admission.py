@@ -291,11 +291,3 @@ def test_pushes_are_refused_while_the_backlog_is_full() -> None:
     assert "Internal server error" == world.error("PUSH", queue="q", priority=1)
     assert "Internal server error" == world.error("PUSHB", queue="q", jobs=[{}, {}])
     assert {} == world.counts()
-
-
-@pytest.mark.parametrize("option", [{"dependsOn": ["x"]}])
-def test_an_option_that_is_not_built_yet_is_refused_not_ignored(
-    world: World, option: dict[str, Any]
-) -> None:
-    assert world.error("PUSH", queue="q", **option).endswith(" is not supported yet")
-    assert {} == world.counts()

@@ -12,9 +12,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bunqueue.engine.dependencies import Ties
 from bunqueue.engine.job import Job
 from bunqueue.engine.states import state_of
 from tests.support.engine import World, persistent_world
+from tests.support.flows import flow_child, flow_parent
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 QUEUES = st.sampled_from(["q", "r"])
@@ -42,11 +44,73 @@ PUSH_OPTIONS = st.fixed_dictionaries(
         "durable": st.booleans(),
         "removeOnComplete": st.booleans(),
         "removeOnFail": st.booleans(),
+        "dependsOn": st.lists(IDS, max_size=2),
+        "childrenIds": st.lists(IDS, max_size=1),
+        "failParentOnFailure": st.booleans(),
+        "ignoreDependencyOnFailure": st.booleans(),
+        "continueParentOnFailure": st.booleans(),
     },
 )
+
+
+def linked(queue: str, parent: str, parent_queue: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a push with a true link to a parent."""
+    data = {"__parentId": parent, "__parentQueue": parent_queue}
+    return {"queue": queue, **options, "parentId": parent, "data": data}
+
+
+def small_flow(ids: list[str], queue: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a flow of a parent and its children."""
+    parent, *children = ids
+    jobs = [flow_child(child, parent, queue, "q", **options) for child in children]
+    return {"jobs": [flow_parent(children, parent, "q"), *jobs]}
+
+
+FLOW_OPTIONS = st.fixed_dictionaries(
+    {"maxAttempts": st.sampled_from([1, 2])},
+    optional={
+        "removeOnComplete": st.booleans(),
+        "removeOnFail": st.booleans(),
+        "delay": st.just(50),
+        "timeout": st.just(30),
+    },
+)
+POLICIES = st.sampled_from(
+    [{}, *({name: True} for name in (
+        "failParentOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure",
+        "removeDependencyOnFailure",
+    ))]
+)  # fmt: skip
 STEPS = st.one_of(
     st.tuples(st.just("PUSH"), st.builds(lambda q, o: {"queue": q, **o}, QUEUES, PUSH_OPTIONS)),
     st.tuples(st.just("PUSH"), st.builds(lambda q, o: {"queue": q, **o}, QUEUES, PUSH_OPTIONS)),
+    st.tuples(st.just("PUSH"), st.builds(linked, QUEUES, IDS, QUEUES, PUSH_OPTIONS)),
+    st.tuples(
+        st.just("PUSHF"),
+        st.builds(
+            lambda ids, queue, options, policy: small_flow(ids, queue, {**options, **policy}),
+            st.lists(IDS, min_size=1, max_size=3, unique=True),
+            QUEUES,
+            FLOW_OPTIONS,
+            POLICIES,
+        ),
+    ),
+    step(
+        "PUSHB",
+        queue=QUEUES,
+        jobs=st.lists(
+            st.builds(
+                lambda job_id, others: {"customId": job_id, "dependsOn": others},
+                IDS,
+                st.lists(IDS, max_size=2),
+            ),
+            max_size=3,
+        ),
+    ),
+    step("UpdateParent", childId=IDS, parentId=IDS),
+    step("RemoveChildDependency", id=IDS),
+    step("RemoveUnprocessedChildren", id=IDS),
+    step("MoveToWaitingChildren", id=IDS),
     step("PULL", queue=QUEUES, owner=st.sampled_from(["w", None]), timeout=st.just(0)),
     step("PULL", queue=QUEUES, owner=st.sampled_from(["w", None]), timeout=st.just(200)),
     step("PULLB", queue=QUEUES, count=st.integers(1, 3), lockTtl=st.sampled_from([20, 5_000])),
@@ -87,6 +151,9 @@ STEPS = st.one_of(
 )
 
 
+TOKENED = ("ACK", "FAIL", "ChangeDelay", "MoveToWait", "Discard", "MoveToWaitingChildren")
+
+
 def take(world: World, kind: str, fields: dict[str, Any]) -> None:
     """Do one step; commits happen at ``settle`` and ``fail`` steps and when time passes."""
     if kind == "wait":
@@ -105,7 +172,7 @@ def take(world: World, kind: str, fields: dict[str, Any]) -> None:
         world.storage.fails = False
     else:
         job = world.engine.index.get(fields.get("id", ""))
-        if job is not None and kind in ("ACK", "FAIL", "ChangeDelay", "MoveToWait", "Discard"):
+        if job is not None and kind in TOKENED:
             fields = {**fields, "token": job.token}
         world.send(kind, **fields)
 
@@ -151,6 +218,27 @@ def check_whole(world: World) -> None:
     ]
     assert len(keyed) == len(set(keyed))
     assert engine.active_count() == sum(job.place == "active" for job in everywhere)
+    check_edges(world, everywhere)
+
+
+def check_edges(world: World, everywhere: list[Job]) -> None:
+    """Check that the index of consumers is exactly what the unfinished jobs refer to."""
+    expected: dict[str, set[str]] = {}
+    for job in everywhere:
+        extra = job.extra
+        if job.place == "completed":
+            continue
+        for job_id in {*extra.depends_on, *extra.children_ids}:
+            expected.setdefault(job_id, set()).add(job.id)
+        if extra.flow is not None:
+            assert extra.flow.missing <= set(extra.depends_on)
+        if job.place == "parked":
+            assert extra.flow is not None
+            assert extra.flow.missing or extra.flow.is_released or world.engine.graph.due
+    graph = world.engine.graph
+    found = {job_id: {job.id for job in jobs} for job_id, jobs in graph.consumers.items()}
+    assert expected == found
+    assert set(graph.proofs.pinned) <= set(found)
 
 
 FIELDS = ("place", "priority", "run_at", "attempts", "stall_count", "data", "result", "token")
@@ -165,6 +253,24 @@ def check_file(world: World) -> None:
     for job_id, job in kept.items():
         row = world.storage.rows[job_id]
         assert [getattr(job, name) for name in FIELDS] == [getattr(row, name) for name in FIELDS]
+    proofs = world.engine.graph.proofs
+    held = {job_id: proof[2] for job_id, proof in {**proofs.free, **proofs.pinned}.items()}
+    rows = world.storage.tables.get("proofs", {})
+    assert held == {job_id: values[2] for job_id, values in rows.items()}
+
+
+def edges_of(world: World) -> dict[str, Any]:
+    """Return what a restart must find again of every job that has not been interrupted."""
+    found = {}
+    for job in world.engine.index:
+        if job.place in ("parked", "completed", "queued") and job.options.ttl is None:
+            ties = job.extra.flow or Ties(set())
+            edges: Any = (
+                (ties.missing, ties.failed, ties.ignored),
+                (job.extra.parent_id, set(job.extra.depends_on), job.extra.children_ids),
+            )
+            found[job.id] = job.place, edges if job.place != "completed" else ()
+    return found
 
 
 @settings(max_examples=150, deadline=None)
@@ -175,7 +281,13 @@ def test_any_history_leaves_the_engine_whole(steps: list[Step]) -> None:
         take(world, kind, fields)
         check_whole(world)
     check_file(world)
-    check_whole(world.restart())
+    interrupted = world.engine.active_count()
+    before = edges_of(world)
+    again = world.restart()
+    check_whole(again)
+    if not interrupted:
+        after = edges_of(again)
+        assert before == {job_id: after[job_id] for job_id in before}
 
 
 @settings(max_examples=50, deadline=None)

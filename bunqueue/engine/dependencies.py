@@ -1,0 +1,426 @@
+"""Who waits for whom, and what happens when the last dependency of a job is met (engine.md 5).
+
+One reverse index leads from an id to the jobs that refer to it, its *consumers*; each consumer
+holds the set of ids it still misses. So the end of a job costs one lookup, and a step more for
+each of its consumers, however wide the fan-in or the fan-out is. A consumer stays in the index
+until it has ended itself: until then it may ask for its children's results.
+
+A job whose last dependency is met is *released*: its row already says queued, but it stays parked
+for everybody until that is committed; then it enters the run set and workers are told. Nobody can
+start it on the strength of a completion that is not on disk.
+
+What follows from the end of a job concerns jobs of other queues, whose locks may not be taken
+under the lock of this one. It is put on a list, ``Graph.later``, and done by the same operation
+once it has let go of its lock (``settle``), in slices; a timer takes care of what is left over.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from bunqueue.engine import proofs
+from bunqueue.engine.job import Job, note
+from bunqueue.engine.proofs import Proof, Proofs
+from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, PARKED, QUEUED, move
+
+if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
+
+SETTLED_PER_SLICE: Final = 500  # consequences dealt with in one go: some ms
+FAILURES: Final = "flow_failures"
+
+Action = tuple[Callable[..., None], tuple[Any, ...]]
+Record = tuple[str, str, str, str, str, int]  # parent, child, its queue, mode, error, epoch ms
+
+
+class Ties:
+    """What ties one job to others; ``Job.extra.flow``.
+
+    Attributes:
+        missing: Ids of its dependencies that are not met.
+        is_released: Its last dependency is met, and that is being committed.
+        failed: ``queue:id`` -> error, of children after whose failure it goes on.
+        ignored: ``queue:id`` -> error, of children whose failure it ignores.
+        records: child id -> the failure record that the file holds of it.
+    """
+
+    __slots__ = ("missing", "is_released", "failed", "ignored", "records")
+
+    def __init__(self, missing: set[str]) -> None:
+        self.missing = missing
+        self.is_released = False
+        self.failed: dict[str, str] = {}
+        self.ignored: dict[str, str] = {}
+        self.records: dict[str, Record] = {}
+
+    def copy(self) -> "Ties":
+        """Return a copy for an undo."""
+        copy = Ties(set(self.missing))
+        copy.is_released = self.is_released
+        copy.failed = dict(self.failed)
+        copy.ignored = dict(self.ignored)
+        copy.records = dict(self.records)
+        return copy
+
+
+def ties_of(job: Job) -> Ties:
+    """Return the ties of a job that has some."""
+    ties = job.extra.flow
+    assert ties is not None
+    return ties
+
+
+class Graph:
+    """The dependencies of all jobs.
+
+    Attributes:
+        consumers: id -> the unfinished jobs that refer to it (a dict for its order).
+        proofs: Who has completed and is not kept.
+        due: Consequences that are still to be dealt with.
+    """
+
+    __slots__ = ("consumers", "proofs", "due", "_timer")
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, dict[Job, None]] = {}
+        self.proofs = Proofs()
+        self.due: deque[Action] = deque()
+        self._timer: list[Any] | None = None
+
+    def later(self, engine: "Engine", action: Callable[..., None], *args: Any) -> None:
+        """Have ``action(engine, *args, now)`` called once no lock is held."""
+        self.due.append((action, args))
+        if self._timer is None:
+            self._timer = engine.timers.add(engine.last_now, _on_timer, engine)
+
+    def rest(self, engine: "Engine", now: int) -> None:
+        """Set the timer for what is left, or put it off."""
+        if self._timer is not None:
+            engine.timers.cancel(self._timer)
+            self._timer = None
+        if self.due:
+            self._timer = engine.timers.add(now + 1, _on_timer, engine)
+
+
+def _on_timer(engine: "Engine", _second: object, now: int) -> None:
+    settle(engine, now)
+
+
+def settle(engine: "Engine", now: int) -> None:
+    """Deal with the consequences of what has just ended; no lock may be held."""
+    due = engine.graph.due
+    for _ in range(SETTLED_PER_SLICE):
+        if not due:
+            break
+        action, args = due.popleft()
+        action(engine, *args, now)
+    engine.graph.rest(engine, now)
+
+
+# -- admission ------------------------------------------------------------------------------------
+
+
+def exists(engine: "Engine", job_id: str) -> bool:
+    """Say whether the id is that of a job that can be depended on."""
+    return engine.index.get(job_id) is not None or job_id in engine.graph.proofs
+
+
+def is_met(engine: "Engine", job_id: str) -> bool:
+    """Say whether a dependency on the job is satisfied."""
+    job = engine.index.get(job_id)
+    return job_id in engine.graph.proofs if job is None else job.place == COMPLETED
+
+
+def refusal(
+    engine: "Engine", own: Mapping[str, Any], job_id: str | None, batch: Collection[str]
+) -> str | None:
+    """Return why a push cannot have its dependencies, or None.
+
+    Args:
+        own: The push's own options.
+        job_id: Its custom id, if it has one.
+        batch: Custom ids of the same call, which it may name before they exist.
+    """
+    for dependency in own.get("dependsOn") or ():
+        if dependency in batch:
+            if dependency == job_id:
+                return f"Job cannot depend on itself: {job_id}"
+        elif not exists(engine, dependency):
+            return f"Dependency job not found: {dependency}"
+    return None
+
+
+def reuse_refusal(engine: "Engine", job_id: str) -> str | None:
+    """Return why the id of a job that was removed on completion cannot be used again, or None."""
+    if job_id in engine.graph.proofs and any(
+        consumer.place in (PARKED, ADMITTED) for consumer in engine.graph.consumers.get(job_id, ())
+    ):
+        return f"Custom ID {job_id} still has unresolved dependency consumers"
+    return None
+
+
+def has_live_consumer(engine: "Engine", job_id: str) -> bool:
+    """Say whether a job that has not ended refers to this one."""
+    return any(
+        consumer.place in (ADMITTED, QUEUED, PARKED, ACTIVE)
+        for consumer in engine.graph.consumers.get(job_id, ())
+    )
+
+
+def waits_for_admission(engine: "Engine", job_ids: Iterable[str]) -> bool:
+    """Say whether one of the jobs is not committed yet."""
+    jobs = map(engine.index.get, job_ids)
+    return any(job is not None and job.place == ADMITTED for job in jobs)
+
+
+def tie(engine: "Engine", job: Job, to_come: Collection[str] = ()) -> None:
+    """Enter the edges of an admitted job into the index, and work out what it misses.
+
+    Args:
+        to_come: Ids that the same call will admit; their present owners do not count.
+    """
+    extra = job.own_extra()
+    extra.flow = Ties(
+        {
+            dependency
+            for dependency in extra.depends_on
+            if dependency in to_come or not is_met(engine, dependency)
+        }
+    )
+    register(engine, job)
+
+
+def register(engine: "Engine", job: Job) -> None:
+    """Enter the job under every id that it refers to."""
+    consumers = engine.graph.consumers
+    free = engine.graph.proofs.free
+    extra = job.extra
+    for job_ids in (extra.depends_on, extra.children_ids):
+        for job_id in job_ids:
+            of_id = consumers.get(job_id)
+            if of_id is None:
+                of_id = consumers[job_id] = {}
+                if job_id in free:
+                    proofs.pin(engine, job_id)
+            of_id[job] = None
+
+
+def begin_parked(job: Job, now: int) -> None:
+    """Write the first line of a parked job's timeline."""
+    job.own_extra().timeline = [["waiting-children", now, None, None]]
+
+
+# -- a consumer ends ------------------------------------------------------------------------------
+
+
+def untie(engine: "Engine", job: Job) -> None:
+    """Take a job that has ended out of the index; results that were kept for it go."""
+    extra = job.extra
+    unpinned: list[tuple[str, Proof]] = []
+    for job_id in {*extra.depends_on, *extra.children_ids}:
+        proof = part(engine, job, job_id)
+        if proof is not None:
+            unpinned.append((job_id, proof))
+    if extra.flow is not None:
+        for child_id in extra.flow.records:
+            engine.storage.delete(FAILURES, record_key(job.id, child_id))
+    engine.storage.sync(_retie, (engine, job, unpinned))
+
+
+def part(engine: "Engine", job: Job, job_id: str) -> Proof | None:
+    """Take the job out from under one id; return the proof that nobody needs any more, if any."""
+    consumers = engine.graph.consumers
+    of_id = consumers.get(job_id)
+    if of_id is None or job not in of_id:
+        return None
+    del of_id[job]
+    if of_id:
+        return None
+    del consumers[job_id]
+    return proofs.unpin(engine, job_id)
+
+
+def _retie(engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]]) -> None:
+    """Undo ``untie`` where the job has come back."""
+    if job.place in (COMPLETED, GONE) or engine.index.get(job.id) is not job:
+        return
+    register(engine, job)
+    for job_id, proof in unpinned:
+        if job_id in engine.graph.proofs:
+            proofs.add(engine, job_id, proof, is_pinned=True)
+    ties = job.extra.flow
+    if ties is not None:
+        for child_id, record in ties.records.items():
+            engine.storage.put(FAILURES, record_key(job.id, child_id), record)
+
+
+def record_key(parent_id: str, child_id: str) -> str:
+    """Return the key of a failure record."""
+    return f"{parent_id}\0{child_id}"
+
+
+def put_record(engine: "Engine", parent: Job, record: Record) -> None:
+    """Write down what the failure of a child means for its parent."""
+    child_id = record[1]
+    ties_of(parent).records[child_id] = record
+    engine.storage.put(FAILURES, record_key(parent.id, child_id), record)
+
+
+def drop_record(engine: "Engine", parent: Job, child_id: str) -> None:
+    """Forget a failure record, if there is one."""
+    ties = parent.extra.flow
+    if ties is not None and child_id in ties.records:
+        del ties.records[child_id]
+        engine.storage.delete(FAILURES, record_key(parent.id, child_id))
+
+
+# -- a dependency ends ----------------------------------------------------------------------------
+
+
+def completed(engine: "Engine", job: Job) -> None:
+    """Tell the consumers of a job that it has completed."""
+    job_id = job.id
+    touched = []
+    for consumer in engine.graph.consumers.get(job_id, ()):
+        ties = consumer.extra.flow
+        if ties is not None and job_id in ties.missing:
+            ties.missing.discard(job_id)
+            touched.append(consumer)
+            if not ties.missing and consumer.place == PARKED:
+                engine.graph.later(engine, release, consumer)
+    if touched:
+        engine.storage.sync(_not_completed, (job_id, touched))
+
+
+def _not_completed(job_id: str, touched: list[Job]) -> None:
+    """Undo ``completed``."""
+    for consumer in touched:
+        ties_of(consumer).missing.add(job_id)
+
+
+def prove(engine: "Engine", job: Job) -> None:
+    """Leave a proof of a completed job that is not kept."""
+    proof = (job.queue.name, job.finished_at, job.result)
+    proofs.add(engine, job.id, proof, job.id in engine.graph.consumers)
+
+
+def outlive(engine: "Engine", job: Job) -> None:
+    """Let the dependencies that a completed job has met stay met although it goes or runs again.
+
+    They leave ``dependsOn``, so that no restart can mistake its successor for it.
+    """
+    for consumer in engine.graph.consumers.get(job.id, ()):
+        extra = consumer.extra
+        if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
+            extra.depends_on = [each for each in extra.depends_on if each != job.id]
+            engine.storage.rewritten(consumer)
+
+
+def gone(engine: "Engine", job: Job) -> None:
+    """Look after the consumers of a job that is being removed; its place is still the old one."""
+    if job.place == COMPLETED:
+        prove(engine, job)
+    elif engine.settings.fails_orphans:
+        for consumer in engine.graph.consumers[job.id]:
+            ties = consumer.extra.flow
+            if consumer.place == PARKED and ties is not None and job.id in ties.missing:
+                engine.graph.later(engine, fail_orphan, consumer, job.id)
+
+
+def release(engine: "Engine", job: Job, now: int) -> None:
+    """Let a parked job that misses nothing any more go, once that is committed."""
+    with job.queue.shard.lock:
+        ties = job.extra.flow
+        if job.place != PARKED or ties is None or ties.missing or ties.is_released:
+            return
+        ties.is_released = True
+        high = "prioritized" if job.priority > 0 else "waiting"
+        note(job, "delayed" if job.run_at > now else high, now)
+        engine.storage.changed(job)
+    engine.storage.sync(_unrelease, (engine, job, now), _released)
+
+
+def _released(engine: "Engine", job: Job, now: int) -> None:
+    """Show a released job to the workers, after the commit."""
+    ties = job.extra.flow
+    if job.place != PARKED or ties is None or not ties.is_released:
+        return  # cancelled meanwhile, or it has got another dependency
+    ties.is_released = False
+    show_parked(engine, job, max(now, engine.last_now))
+
+
+def show_parked(engine: "Engine", job: Job, now: int) -> None:
+    """Move a parked job into the run set."""
+    queue = job.queue
+    del queue.parked[job.id]
+    move(job, "promote")
+    job.stamp += 1
+    queue.run_set.enter(job, now)
+    if job.options.ttl is not None:
+        engine.arm_ttl(job)
+    if queue.waiters:
+        engine.serve(queue, now)
+
+
+def _unrelease(engine: "Engine", job: Job, _now: int) -> None:
+    """Undo a release that could not be committed."""
+    ties = job.extra.flow
+    if job.place == PARKED and ties is not None and ties.is_released:
+        hold_back(engine, job)
+
+
+def hold_back(engine: "Engine", job: Job) -> None:
+    """Let a released job go on waiting."""
+    ties_of(job).is_released = False
+    if job.extra.timeline:
+        job.extra.timeline.pop()
+    engine.storage.changed(job)
+
+
+def fail_orphan(engine: "Engine", job: Job, missing_id: str, now: int) -> None:
+    """Give up a parked job of which a dependency can never complete."""
+    with job.queue.shard.lock:
+        ties = job.extra.flow
+        if job.place != PARKED or ties is None or missing_id not in ties.missing:
+            return
+        if exists(engine, missing_id):
+            return  # the id has come back
+        engine.fail_parked(job, f"Dependency job {missing_id} was removed", now)
+
+
+# -- starting from a file -------------------------------------------------------------------------
+
+
+def restore_proofs(engine: "Engine", rows: Mapping[str, tuple[Any, ...]]) -> None:
+    """Take up the proofs of the file, before any job that refers to them."""
+    free = engine.graph.proofs.free
+    for job_id, values in sorted(rows.items(), key=_completed_at):
+        free[job_id] = (values[0], values[1], values[2])
+
+
+def _completed_at(row: tuple[str, tuple[Any, ...]]) -> int:
+    completed_at: int = row[1][1]
+    return completed_at
+
+
+def restore_ties(engine: "Engine", jobs: Iterable[Job]) -> None:
+    """Enter the edges of the jobs of the file, once all jobs are there."""
+    for job in jobs:
+        tie(engine, job)
+
+
+def restored(engine: "Engine", now: int) -> None:
+    """Finish: trim proofs nobody refers to, and let go who misses nothing any more."""
+    for job_id, proof in list(engine.graph.proofs.free.items()):
+        if proof[2] is not None:
+            proofs.add(engine, job_id, proof, is_pinned=False)
+    proofs.trim(engine)
+    for queue in list(engine.queues.values()):
+        for job in list(queue.parked.values()):
+            ties = job.extra.flow
+            if ties is None or not ties.missing:
+                if ties is None:
+                    job.own_extra().flow = Ties(set())
+                note(job, "waiting", now)
+                show_parked(engine, job, now)
+                engine.storage.changed(job)

@@ -1,0 +1,168 @@
+"""What the final failure of a child means for its parent (engine.md 5.4).
+
+The failure is written down in the commit that ends the child. The parent's part follows in the
+same operation, or, if the broker dies in between, at the next start, before anything is claimed.
+Records of "fail" go once they are applied; the others say what the parent does without, and live
+until it ends.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bunqueue.engine.deadletters import bury
+from bunqueue.engine.dependencies import (
+    FAILURES,
+    Record,
+    drop_record,
+    hold_back,
+    put_record,
+    record_key,
+    release,
+    ties_of,
+)
+from bunqueue.engine.events import emit
+from bunqueue.engine.job import Job
+from bunqueue.engine.metrics import count_failure, recount
+from bunqueue.engine.places import forget
+from bunqueue.engine.states import FAILED, GONE, PARKED
+from bunqueue.engine.undo import Memory, has_successor, put_back, remember
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bunqueue.engine.engine import Engine
+    from bunqueue.protocol.options import JobOptions
+
+FAIL: Final = "fail"
+CONTINUE: Final = "continue"
+IGNORE: Final = "ignore"
+REMOVE: Final = "remove"
+NO_ERROR: Final = "unknown error"  # a child's failure without a text
+
+
+def policy_of(options: "JobOptions") -> str | None:
+    """Return what the job's failure does to its parent: the first that is set, or None."""
+    if options.fail_parent_on_failure:
+        return FAIL
+    if options.continue_parent_on_failure:
+        return CONTINUE
+    if options.ignore_dependency_on_failure:
+        return IGNORE
+    return REMOVE if options.remove_dependency_on_failure else None
+
+
+def child_failed(engine: "Engine", job: Job, error: str | None, now: int) -> None:
+    """Note what the final failure of a job with a parent means for that one."""
+    mode = policy_of(job.options)
+    if mode is None:
+        return
+    parent = engine.index.get(job.extra.parent_id or "")
+    if parent is None or parent not in engine.graph.consumers.get(job.id, ()):
+        return
+    record = (parent.id, job.id, job.queue.name, mode, error or NO_ERROR, now)
+    put_record(engine, parent, record)
+    engine.storage.sync(_reconsider, (engine, parent, job))
+    engine.graph.later(engine, apply, parent, record)
+
+
+def _reconsider(engine: "Engine", parent: Job, child: Job) -> None:
+    """After a failed commit: forget the record, or apply it again where the failure stands."""
+    ties = parent.extra.flow
+    record = None if ties is None else ties.records.get(child.id)
+    if record is None:
+        return
+    if child.place in (FAILED, GONE) and not has_successor(engine, child):
+        engine.storage.put(FAILURES, record_key(parent.id, child.id), record)
+        engine.graph.later(engine, apply, parent, record)
+    else:
+        drop_record(engine, parent, child.id)
+
+
+def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
+    """Do to the parent what the record says; harmless if it was done."""
+    _, child_id, child_queue, mode, error, _ = record
+    with parent.queue.shard.lock:
+        ties = parent.extra.flow
+        if (
+            ties is None
+            or child_id not in ties.records
+            or engine.index.get(parent.id) is not parent
+        ):
+            return
+        if mode == FAIL:
+            is_due = parent.place == PARKED and child_id in ties.missing
+            _drop_record(engine, parent, record)
+            if is_due:
+                fail_parked(engine, parent, f"Child job {child_id} failed: {error}", now)
+            return
+        before = parent.extra.depends_on, ties.missing, ties.failed, ties.ignored
+        label = f"{child_queue}:{child_id}"
+        if mode == CONTINUE:
+            ties.failed = {**ties.failed, label: error}
+            if parent.place == PARKED:
+                parent.extra.depends_on = [
+                    each for each in parent.extra.depends_on if each not in ties.missing
+                ]
+                ties.missing = set()
+        else:
+            if mode == IGNORE:
+                ties.ignored = {**ties.ignored, label: error}
+            parent.extra.depends_on = [each for each in parent.extra.depends_on if each != child_id]
+            ties.missing = ties.missing - {child_id}
+        engine.storage.sync(_unapply, (parent, before))
+    if parent.place == PARKED and not ties.missing and not ties.is_released:
+        release(engine, parent, now)
+        emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+
+
+def _unapply(parent: Job, before: tuple[Any, ...]) -> None:
+    ties = ties_of(parent)
+    parent.extra.depends_on, ties.missing, ties.failed, ties.ignored = before
+
+
+def _drop_record(engine: "Engine", parent: Job, record: Record) -> None:
+    drop_record(engine, parent, record[1])
+    engine.storage.sync(_redrop, (parent, record))
+
+
+def _redrop(parent: Job, record: Record) -> None:
+    """Undo the dropping of a record in memory; ``_reconsider`` decides about the file."""
+    if parent.extra.flow is not None:
+        parent.extra.flow.records[record[1]] = record
+
+
+def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
+    """Give up a parked job, uncharged; its shard is locked."""
+    memory = remember(job)
+    if ties_of(job).is_released:
+        hold_back(engine, job)
+    extra = job.own_extra()
+    extra.last_error = error
+    extra.history.append([job.attempts, job.started_at, now, "unknown", error])
+    count_failure(engine, job.queue, now)
+    emit(engine, "failed", job.queue.name, job.id, now, job.data, error=error, terminal=True)
+    if job.options.remove_on_fail:
+        if job.extra.parent_id is not None:
+            child_failed(engine, job, error, now)
+        forget(engine, job)
+    else:
+        bury(engine, job, "fail", "unknown", error, now)
+    engine.storage.sync(_unfail_parked, (engine, job, memory, now))
+
+
+def _unfail_parked(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
+    job.queue.failed_total -= 1
+    engine.totals.failed -= 1
+    recount(engine, job.queue, now)
+    put_back(engine, job, memory, now)
+
+
+def replay(engine: "Engine", rows: "Iterable[tuple[Any, ...]]", now: int) -> None:
+    """Take up the failure records of the file, and apply what was not applied."""
+    for parent_id, child_id, child_queue, mode, error, created_at in rows:
+        record = (parent_id, child_id, child_queue, mode, error, created_at)
+        parent = engine.index.get(parent_id)
+        if parent is None or parent.extra.flow is None:
+            engine.storage.delete(FAILURES, record_key(parent_id, child_id))
+            continue
+        parent.extra.flow.records[child_id] = record
+        apply(engine, parent, record, now)

@@ -1,0 +1,330 @@
+"""What the final failure of a child means for its parent (engine.md 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bunqueue.storage.memory import MemoryStorage
+from tests.support.engine import ScriptedStorage, World, persistent_world
+from tests.support.flows import flow_child, flow_parent, tree
+
+FAIL = {"failParentOnFailure": True}
+CONTINUE = {"continueParentOnFailure": True}
+IGNORE = {"ignoreDependencyOnFailure": True}
+REMOVE = {"removeDependencyOnFailure": True}
+POLICIES = (FAIL, CONTINUE, IGNORE, REMOVE)
+
+
+@pytest.fixture(params=["memory", "file"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(MemoryStorage() if request.param == "memory" else ScriptedStorage())
+
+
+def push(world: World, children: int = 2, **options: Any) -> None:
+    world.ok("PUSHF", jobs=tree(children, **{"maxAttempts": 1, **options}))
+
+
+def fail(world: World, job_id: str = "c0", error: str | None = "boom") -> None:
+    assert job_id == world.pull()
+    world.ok("FAIL", id=job_id, **({} if error is None else {"error": error}))
+
+
+def failed(world: World) -> dict[str, str]:
+    values: dict[str, str] = world.ok("GetFailedChildrenValues", id="p")["values"]
+    return values
+
+
+def ignored(world: World) -> dict[str, str]:
+    values: dict[str, str] = world.ok("GetIgnoredChildrenFailures", id="p")["values"]
+    return values
+
+
+def complete(world: World, job_id: str, queue: str = "q") -> None:
+    assert job_id == world.pull(queue)
+    world.ok("ACK", id=job_id)
+
+
+# -- the policies ---------------------------------------------------------------------------------
+
+
+def test_without_a_policy_the_parent_stays_parked_until_the_child_completes(world: World) -> None:
+    push(world)
+    fail(world)
+    assert "waiting-children" == world.state("p")
+
+    world.ok("RetryDlq", queue="q")
+    for job_id in world.pull_all():
+        world.ok("ACK", id=job_id)
+
+    assert "waiting" == world.state("p")
+
+
+def test_fail_sends_the_parent_to_the_dead_letters_uncharged(world: World) -> None:
+    push(world, **FAIL)
+    fail(world)
+
+    entry = world.entry("pq")
+    assert ("unknown", "Child job c0 failed: boom") == (entry["reason"], entry["error"])
+    assert 0 == world.job("p")["attempts"]
+    assert "Child job c0 failed: boom" == world.job("p")["failedReason"]
+    assert "waiting" == world.state("c1")
+    assert {} == failed(world) == ignored(world)
+
+
+def test_a_failed_parent_runs_after_a_retry_whatever_its_children_do(world: World) -> None:
+    push(world, **FAIL)
+    fail(world)
+
+    assert {"count": 1} == world.ok("RetryDlq", queue="pq")
+
+    assert "p" == world.pull("pq")
+
+
+def test_continue_lets_the_parent_go_at_once(world: World) -> None:
+    push(world, **CONTINUE)
+    fail(world)
+
+    assert "waiting" == world.state("p")
+    assert [] == world.job("p")["dependsOn"]
+    assert ["c0", "c1"] == world.job("p")["childrenIds"]
+    assert {"q:c0": "boom"} == failed(world)
+    assert {} == ignored(world)
+
+
+@pytest.mark.parametrize(("policy", "noted"), [(IGNORE, {"q:c0": "boom"}), (REMOVE, {})])
+def test_ignore_and_remove_drop_this_dependency_only(
+    world: World, policy: dict[str, bool], noted: dict[str, str]
+) -> None:
+    push(world, **policy)
+    fail(world)
+    assert "waiting-children" == world.state("p")
+    assert ["c1"] == world.job("p")["dependsOn"]
+
+    complete(world, "c1")
+
+    assert "waiting" == world.state("p")
+    assert noted == ignored(world)
+    assert {} == failed(world)
+
+
+def test_a_failure_without_a_text_has_one_for_the_parent(world: World) -> None:
+    push(world, **CONTINUE)
+    fail(world, error=None)
+
+    assert {"q:c0": "unknown error"} == failed(world)
+
+
+def test_a_failure_that_is_tried_again_does_nothing_to_the_parent(world: World) -> None:
+    push(world, **FAIL, **{"maxAttempts": 2})
+    fail(world)
+
+    assert "waiting-children" == world.state("p")
+
+
+def test_a_failed_parent_fails_its_own_parent(world: World) -> None:
+    jobs = [
+        flow_child("leaf", "mid", parent_queue="q2", maxAttempts=1, **FAIL),
+        flow_parent(
+            ["leaf"], "mid", "q2", parentId="p", data={"__parentId": "p", "__parentQueue": "pq"},
+            **FAIL,
+        ),
+        flow_parent(["mid"]),
+    ]  # fmt: skip
+    world.ok("PUSHF", jobs=jobs)
+    fail(world, "leaf")
+
+    assert ["failed", "failed"] == [world.state("mid"), world.state("p")]
+    assert "Child job mid failed: Child job leaf failed: boom" == world.entry("pq")["error"]
+
+
+def test_the_parent_fails_once_however_many_children_do(world: World) -> None:
+    world.listen()
+    jobs = [flow_child(job_id, maxAttempts=1, **FAIL) for job_id in ("a", "b")]
+    world.ok("PUSHF", jobs=[*jobs, flow_parent(["a", "b"])])
+    fail(world, "a")
+    fail(world, "b")
+    world.forward(1)
+
+    assert "Child job a failed: boom" == world.entry("pq")["error"]
+    told = [event["eventType"] for event in world.events if event["jobId"] == "p"]
+    assert ["pushed", "failed"] == told
+
+
+def test_a_note_of_a_parent_that_does_not_know_the_child_has_no_effect(world: World) -> None:
+    world.push("pq", jobId="p")
+    world.push(jobId="c0", parentId="p", maxAttempts=1, **FAIL)
+    fail(world)
+
+    assert "waiting" == world.state("p")
+
+
+def test_fail_comes_before_continue_before_ignore_before_remove(world: World) -> None:
+    every = {**FAIL, **CONTINUE, **IGNORE, **REMOVE}
+    effects = []
+    for number, given in enumerate((every, every.keys() - FAIL.keys(), IGNORE | REMOVE)):
+        parent, child = f"p{number}", f"c{number}"
+        world.push("pq", jobId=parent)
+        options = dict.fromkeys(given, True)
+        data = {"__parentId": parent, "__parentQueue": "pq"}
+        world.push(jobId=child, parentId=parent, data=data, maxAttempts=1, **options)
+        fail(world, child)
+        noted = world.ok("GetIgnoredChildrenFailures", id=parent)["values"]
+        effects.append((world.state(parent), bool(noted)))
+
+    assert [("failed", False), ("waiting", False), ("waiting", True)] == effects
+
+
+# -- every way to fail for good -------------------------------------------------------------------
+
+
+def by_fail(world: World) -> None:
+    world.ok("FAIL", id="c0", error="boom")
+
+
+def by_unrecoverable(world: World) -> None:
+    world.ok("FAIL", id="c0", unrecoverable=True)
+
+
+def by_removal(world: World) -> None:
+    world.ok("FAIL", id="c0", removeOnFail=True)
+
+
+def by_timeout(world: World) -> None:
+    world.forward(5_001)
+
+
+def by_stall(world: World) -> None:
+    world.forward(60_000)
+
+
+def by_discard(world: World) -> None:
+    world.ok("Discard", id="c0")
+
+
+WAYS: dict[str, tuple[dict[str, Any], Callable[[World], None]]] = {
+    "FAIL": ({}, by_fail),
+    "unrecoverable": ({"maxAttempts": 5}, by_unrecoverable),
+    "removeOnFail": ({}, by_removal),
+    "timeout": ({"timeout": 5_000}, by_timeout),
+    "stall": ({}, by_stall),
+    "discard": ({}, by_discard),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+def test_a_policy_holds_however_the_child_fails(
+    world: World, way: str, policy: dict[str, bool]
+) -> None:
+    options, end = WAYS[way]
+    push(world, 1, **policy, **options)
+    assert "c0" == world.pull()
+    end(world)
+    world.settle()
+
+    assert ("failed" if policy is FAIL else "waiting") == world.state("p")
+
+
+def test_a_policy_holds_when_a_lease_runs_out(world: World) -> None:
+    push(world, 1, **FAIL)
+    world.lease(lockTtl=1_000)
+    world.forward(10_000)
+
+    assert "Child job c0 failed: Lock expired at max attempts (1)" == world.entry("pq")["error"]
+
+
+def test_a_policy_holds_when_a_restart_ends_the_child() -> None:
+    world = persistent_world()
+    push(world, 1, **FAIL)
+    world.pull()
+
+    again = world.restart()
+
+    assert ["failed", "failed"] == [again.state("c0"), again.state("p")]
+    assert again.restart().state("p") == "failed"
+
+
+# -- commits that fail, restarts ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+def test_a_failure_that_could_not_be_committed_has_done_nothing(policy: dict[str, bool]) -> None:
+    world = persistent_world()
+    push(world, 1, **policy)
+    world.pull()
+    before = world.job("p")
+    world.storage.fails = True
+    assert "Internal server error" == world.error("FAIL", id="c0", error="boom")
+    world.storage.fails = False
+    world.settle()
+
+    assert before == world.job("p")
+    assert {} == failed(world) == ignored(world)
+    assert {} == world.storage.tables.get("flow_failures", {})
+    world.ok("FAIL", id="c0", error="boom")
+    assert ("failed" if policy is FAIL else "waiting") == world.state("p")
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+def test_a_timeout_whose_commit_fails_still_reaches_the_parent(policy: dict[str, bool]) -> None:
+    world = persistent_world()
+    push(world, 1, timeout=1_000, **policy)
+    world.pull()
+    world.storage.fails = True
+    world.forward(1_001)
+    world.storage.fails = False
+    world.forward(10)
+
+    assert "failed" == world.state("c0")
+    expected = "failed" if policy is FAIL else "waiting"
+    assert expected == world.state("p")
+    assert expected == world.restart().state("p")
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+def test_a_broker_that_died_between_child_and_parent_applies_the_policy(
+    policy: dict[str, bool],
+) -> None:
+    world = persistent_world()
+    push(world, 1, **policy)
+    world.pull()
+    rows = dict(world.storage.rows)
+    world.ok("FAIL", id="c0", error="boom")
+    # As if only the child's end and the record had been written.
+    world.storage.rows["p"] = rows["p"]
+    mode = {0: "fail", 1: "continue", 2: "ignore", 3: "remove"}[POLICIES.index(policy)]
+    record = ("p", "c0", "q", mode, "boom", world.now)
+    world.storage.tables.setdefault("flow_failures", {})["p\0c0"] = record
+
+    once = world.restart()
+    twice = once.restart()
+
+    for again in (once, twice):
+        assert ("failed" if policy is FAIL else "waiting") == again.state("p")
+        assert ({"q:c0": "boom"} if policy is CONTINUE else {}) == failed(again)
+        assert ({"q:c0": "boom"} if policy is IGNORE else {}) == ignored(again)
+    assert (policy is FAIL) == bool(twice.ok("Dlq", queue="pq")["entries"])
+
+
+@pytest.mark.parametrize("policy", [CONTINUE, IGNORE])
+def test_what_was_noted_lives_until_the_parent_ends(policy: dict[str, bool]) -> None:
+    world = persistent_world()
+    push(world, 1, **policy)
+    fail(world)
+    read = failed if policy is CONTINUE else ignored
+    again = world.restart()
+    assert {"q:c0": "boom"} == read(again)
+
+    complete(again, "p", "pq")
+
+    assert {} == again.storage.tables["flow_failures"]
+
+
+def test_records_of_a_parent_that_is_gone_are_dropped_at_the_start() -> None:
+    world = persistent_world()
+    world.storage.tables["flow_failures"] = {"p\0c": ("p", "c", "q", "fail", "boom", world.now)}
+
+    assert {} == world.restart().storage.tables["flow_failures"]

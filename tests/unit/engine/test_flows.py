@@ -1,0 +1,465 @@
+"""Links by hand, their removal, parking, and what children have left (engine.md 5.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bunqueue.storage.memory import MemoryStorage
+from tests.support.engine import ScriptedStorage, World, persistent_world
+from tests.support.flows import tree
+
+INTERNAL = "Internal server error"
+
+
+@pytest.fixture(params=["memory", "file"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(MemoryStorage() if request.param == "memory" else ScriptedStorage())
+
+
+def push_child(world: World, job_id: str = "c", parent: str = "p", **fields: Any) -> str:
+    """Push a job with a true link to a parent in the queue ``pq``."""
+    data = {"__parentId": parent, "__parentQueue": "pq", "n": 1}
+    return world.push(jobId=job_id, parentId=parent, **{"data": data, **fields})
+
+
+def links(world: World, job_id: str = "p") -> tuple[Any, ...]:
+    """Return a parent's state, its two lists of ids and its data."""
+    job = world.job(job_id)
+    return job["state"], job["dependsOn"], job["childrenIds"], job["data"]
+
+
+def values(world: World, job_id: str = "p") -> dict[str, Any]:
+    found: dict[str, Any] = world.ok("GetChildrenValues", id=job_id)["data"]["values"]
+    return found
+
+
+def complete(world: World, job_id: str, queue: str = "q", **fields: Any) -> None:
+    assert job_id == world.pull(queue)
+    world.ok("ACK", id=job_id, **fields)
+
+
+# -- a push with a parent -------------------------------------------------------------------------
+
+
+def test_a_true_link_parks_the_parent(world: World) -> None:
+    world.push("pq", jobId="p", data={"k": 1})
+    push_child(world)
+
+    assert ("waiting-children", ["c"], ["c"], {"k": 1, "__childrenIds": ["c"]}) == links(world)
+    assert world.pull("pq") is None
+    complete(world, "c")
+    assert "p" == world.pull("pq")
+
+
+def test_a_bare_parent_is_a_note(world: World) -> None:
+    world.push("pq", jobId="p")
+    world.push(jobId="c", parentId="p")
+    world.push(jobId="d", parentId="nobody", data={"__parentId": "somebody"})
+
+    assert "waiting" == world.state("p")
+    assert "p" == world.job("c")["parentId"]
+
+
+@pytest.mark.parametrize("data", [{}, {"__parentId": "pending", "__parentQueue": "pq"}])
+def test_pending_is_a_note_everywhere(world: World, data: dict[str, str]) -> None:
+    child = world.push(jobId="c", parentId="pending", data=data)
+    world.push("pq", jobId="p")
+
+    world.ok("UpdateParent", childId=child, parentId="p")
+
+    assert "waiting-children" == world.state("p")
+    assert {"__parentId": "p", "__parentQueue": "pq"} == world.job("c")["data"]
+
+
+def test_a_parent_whose_data_is_no_object_gets_one(world: World) -> None:
+    world.push("pq", jobId="p", data=5)
+    push_child(world)
+
+    assert {"__childrenIds": ["c"]} == world.job("p")["data"]
+
+
+def test_a_link_that_cannot_be_is_refused(world: World) -> None:
+    world.push("pq", jobId="p")
+    world.push("pq", jobId="running")
+    world.push("q", jobId="elsewhere")
+    assert "p" == world.pull("pq")
+    for parent, text in (
+        ("nobody", "Parent job not found: nobody"),
+        ("elsewhere", "Parent job elsewhere belongs to queue q, not pq"),
+        ("p", "Parent job p is not linkable"),
+        ("c", "A job cannot be its own parent"),
+    ):
+        data = {"__parentId": parent, "__parentQueue": "pq"}
+        fields = {"parentId": parent, "data": data}
+        assert text == world.error("PUSH", queue="q", jobId="c", **fields)
+        job = {"customId": "c", **fields}
+        assert f"jobs[0]: {text}" == world.error("PUSHB", queue="q", jobs=[job])
+    assert {"waiting": 1} == world.counts()
+
+
+def test_a_batch_links_every_job(world: World) -> None:
+    world.push("pq", jobId="p")
+    data = {"__parentId": "p", "__parentQueue": "pq"}
+    jobs = [{"customId": job_id, "parentId": "p", "data": data} for job_id in "abc"]
+    world.ok("PUSHB", queue="q", jobs=jobs)
+
+    assert ["a", "b", "c"] == world.job("p")["dependsOn"]
+    for job_id in "abc":
+        complete(world, job_id)
+    assert "waiting" == world.state("p")
+
+
+def test_a_link_that_could_not_be_written_never_was() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p", data={"k": 1})
+    before = links(world)
+    world.storage.fails = True
+    data = {"__parentId": "p", "__parentQueue": "pq"}
+    assert INTERNAL == world.error("PUSH", queue="q", jobId="c", parentId="p", data=data)
+    world.storage.fails = False
+    world.settle()
+
+    assert before == links(world)
+    assert "unknown" == world.state("c")
+    assert {} == world.engine.graph.consumers
+    assert "p" == world.pull("pq")
+
+
+def test_a_link_survives_a_restart() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p", data={"k": 1})
+    push_child(world)
+    before = links(world)
+
+    again = world.restart()
+
+    assert before == links(again)
+    complete(again, "c")
+    assert "p" == again.pull("pq")
+
+
+# -- UpdateParent ---------------------------------------------------------------------------------
+
+
+def test_update_parent_links_existing_jobs_and_may_be_repeated(world: World) -> None:
+    world.push("pq", jobId="p", data={"k": 1})
+    world.push(jobId="c", data={"n": 1})
+    for _ in range(2):
+        world.ok("UpdateParent", childId="c", parentId="p")
+
+    assert ("waiting-children", ["c"], ["c"], {"k": 1, "__childrenIds": ["c"]}) == links(world)
+    child = world.job("c")
+    assert "p" == child["parentId"]
+    assert {"n": 1, "__parentId": "p", "__parentQueue": "pq"} == child["data"]
+
+
+def test_update_parent_refuses_what_cannot_be(world: World) -> None:
+    world.push("pq", jobId="p")
+    world.push("pq", jobId="done")
+    world.push("pq", jobId="running")
+    world.push(jobId="c")
+    world.push(jobId="taken", parentId="p")
+    assert ["p", "done"] == [world.pull("pq"), world.pull("pq")]
+    world.ok("ACK", id="done")
+    for child, parent, text in (
+        ("c", "c", "A flow job cannot be its own parent"),
+        ("x", "p", "Child job not found: x"),
+        ("c", "x", "Parent job not found: x"),
+        ("c", "p", "Parent job p is not linkable"),
+        ("c", "done", "Parent job done is not linkable"),
+        ("taken", "done", "Child job taken already belongs to parent p"),
+    ):
+        assert text == world.error("UpdateParent", childId=child, parentId=parent)
+
+
+def test_two_jobs_never_wait_for_each_other(world: World) -> None:
+    world.push(jobId="a")
+    world.push(jobId="b", dependsOn=["a"])
+    world.push(jobId="c", dependsOn=["b"])
+
+    text = "flow contains a dependency cycle"
+    assert text == world.error("UpdateParent", childId="c", parentId="a")
+    assert "waiting" == world.state("a")
+
+
+def test_a_declared_child_is_only_filled_in(world: World) -> None:
+    world.push(jobId="c")
+    world.push("pq", jobId="p", dependsOn=["c"], childrenIds=["c"], data={"k": 1})
+    complete(world, "c", result=1)
+    assert "p" == world.pull("pq")
+
+    world.ok("UpdateParent", childId="c", parentId="p")
+
+    assert ("active", ["c"], ["c"], {"k": 1}) == links(world)
+    assert "p" == world.job("c")["parentId"]
+
+
+def test_a_completed_child_holds_nothing_up(world: World) -> None:
+    world.push(jobId="c")
+    complete(world, "c", result=3)
+    world.push("pq", jobId="p")
+    world.ok("UpdateParent", childId="c", parentId="p")
+
+    assert "waiting" == world.state("p")
+    assert {"q:c": 3} == values(world)
+
+
+def test_a_child_that_has_failed_applies_its_policy_at_once(world: World) -> None:
+    world.push(jobId="c", maxAttempts=1, failParentOnFailure=True)
+    world.pull()
+    world.ok("FAIL", id="c", error="bad")
+    world.push("pq", jobId="p")
+    world.ok("UpdateParent", childId="c", parentId="p")
+
+    assert "Child job c failed: bad" == world.entry("pq")["error"]
+
+
+def test_a_new_link_survives_a_failing_commit_on_either_side() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p", data={"k": 1})
+    world.push(jobId="c", data={"n": 1})
+    before = links(world), world.job("c")
+    world.storage.fails = True
+    assert INTERNAL == world.error("UpdateParent", childId="c", parentId="p")
+    world.storage.fails = False
+    world.settle()
+
+    assert before == (links(world), world.job("c"))
+    complete(world, "c")
+    assert "p" == world.pull("pq")
+
+
+# -- RemoveChildDependency ------------------------------------------------------------------------
+
+
+def test_a_removed_child_leaves_both_sides_and_frees_the_parent(world: World) -> None:
+    world.listen()
+    world.ok("PUSHF", jobs=tree(2))
+    assert {"removed": True} == world.ok("RemoveChildDependency", id="c0")
+    assert ("waiting-children", ["c1"], ["c1"], {"__childrenIds": ["c1"]}) == links(world)
+    child = world.job("c0")
+    assert (None, {}) == (child["parentId"], child["data"])
+    assert "Job c0 has no parent" == world.error("RemoveChildDependency", id="c0")
+
+    world.ok("RemoveChildDependency", id="c1")
+
+    assert ("waiting", [], [], {}) == links(world)
+    told = [event for event in world.events if event["jobId"] == "p"]
+    assert ("waiting", "waiting-children") == (told[-1]["eventType"], told[-1]["prev"])
+
+
+def test_removing_what_is_no_child(world: World) -> None:
+    world.push(jobId="c", parentId="gone")
+    world.push("pq", jobId="p")
+    world.push(jobId="d", parentId="p")
+
+    assert "Job not found: x" == world.error("RemoveChildDependency", id="x")
+    for job_id in "cd":
+        assert {"removed": False} == world.ok("RemoveChildDependency", id=job_id)
+    assert "p" == world.job("d")["parentId"]
+
+
+def test_a_removal_that_could_not_be_written_never_was() -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=tree(1))
+    before = links(world), world.job("c0")
+    world.storage.fails = True
+    assert INTERNAL == world.error("RemoveChildDependency", id="c0")
+    world.storage.fails = False
+    world.settle()
+
+    assert before == (links(world), world.job("c0"))
+    assert ("waiting-children", ["c0"]) == links(world.restart())[:2]
+    complete(world, "c0")
+    assert "p" == world.pull("pq")
+
+
+# -- RemoveUnprocessedChildren --------------------------------------------------------------------
+
+
+def test_children_nobody_has_begun_are_cancelled_and_not_waited_for(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(3))
+    assert "c0" == world.pull()
+
+    world.ok("RemoveUnprocessedChildren", id="p")
+
+    assert ["active", "unknown", "unknown"] == [world.state(f"c{n}") for n in range(3)]
+    assert ("waiting-children", ["c0"]) == links(world)[:2]
+    world.ok("ACK", id="c0")
+    assert "p" == world.pull("pq")
+
+
+def test_a_parent_without_begun_children_goes_at_once(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(3))
+    world.ok("RemoveUnprocessedChildren", id="p")
+
+    assert "p" == world.pull("pq")
+    assert {} == world.counts()
+    world.ok("RemoveUnprocessedChildren", id="nobody")
+
+
+def test_children_that_could_not_be_cancelled_are_back() -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=tree(2))
+    before = links(world)
+    world.storage.fails = True
+    assert INTERNAL == world.error("RemoveUnprocessedChildren", id="p")
+    world.storage.fails = False
+    world.settle()
+
+    assert before == links(world)
+    for job_id in ("c0", "c1"):
+        complete(world, job_id)
+    assert "p" == world.pull("pq")
+
+
+# -- MoveToWaitingChildren ------------------------------------------------------------------------
+
+
+def running_parent(world: World) -> str:
+    """Have the parent of ``c0`` run while that runs again; return the parent's token."""
+    world.ok("PUSHF", jobs=tree(1))
+    complete(world, "c0", result=1)
+    _, token = world.lease("pq")
+    world.ok("RetryCompleted", queue="q", id="c0")
+    return token
+
+
+def test_a_running_parent_is_parked_while_children_are_unsettled(world: World) -> None:
+    token = running_parent(world)
+    world.listen()
+
+    assert {"data": {"moved": True}} == world.ok("MoveToWaitingChildren", id="p", token=token)
+
+    assert "waiting-children" == world.state("p")
+    told = world.events[-1]
+    assert ("waiting-children", "active") == (told["eventType"], told["prev"])
+    complete(world, "c0", result=2)
+    assert "p" == world.pull("pq")
+    assert 0 == world.job("p")["attempts"]
+    assert {"q:c0": 2} == values(world)
+
+
+def test_with_nothing_left_to_wait_for_it_is_back_in_line_at_once(world: World) -> None:
+    world.push(jobId="a")
+    _, token = world.lease()
+
+    assert {"data": {"moved": True}} == world.ok("MoveToWaitingChildren", id="a", token=token)
+
+    assert "waiting" == world.state("a")
+    assert "a" == world.pull()
+
+
+def test_parking_needs_the_lease(world: World) -> None:
+    running_parent(world)
+
+    assert "Lock token required for job p" == world.error("MoveToWaitingChildren", id="p")
+    wrong = world.error("MoveToWaitingChildren", id="p", token="x")
+    assert "Invalid or expired lock token for job p" == wrong
+    for job_id in ("c0", "nobody"):
+        assert "Job is not active" == world.error("MoveToWaitingChildren", id=job_id)
+
+
+def test_a_parent_parked_by_hand_survives_a_restart() -> None:
+    world = persistent_world()
+    token = running_parent(world)
+    world.ok("MoveToWaitingChildren", id="p", token=token)
+    again = world.restart()
+    assert "waiting-children" == again.state("p")
+
+    complete(again, "c0")
+
+    assert "p" == again.pull("pq")
+
+
+def test_a_parking_that_could_not_be_written_never_was() -> None:
+    world = persistent_world()
+    token = running_parent(world)
+    world.storage.fails = True
+    assert INTERNAL == world.error("MoveToWaitingChildren", id="p", token=token)
+    world.storage.fails = False
+    world.settle()
+
+    world.ok("ACK", id="p", token=token)
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+def test_only_children_that_left_a_result_are_listed(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(4, removeOnComplete=True))
+    assert {} == values(world)
+    for job_id, fields in (
+        ("c0", {"result": {"r": 1}}),
+        ("c1", {"result": None}),
+        ("c2", {}),
+    ):
+        complete(world, job_id, **fields)
+
+    assert {"c0": {"r": 1}, "q:c1": None} == values(world)
+    assert {"r": 1} == world.ok("GetResult", id="c0")["result"]
+    assert {} == values(world, "nobody")
+
+
+def test_results_of_removed_children_go_with_the_last_consumer(world: World) -> None:
+    world.push(jobId="c", removeOnComplete=True)
+    for parent in ("p1", "p2"):
+        world.push("pq", jobId=parent, dependsOn=["c"], childrenIds=["c"])
+    complete(world, "c", result=9)
+    complete(world, "p1", "pq")
+    assert {"c": 9} == values(world, "p2")
+
+    complete(world, "p2", "pq")
+
+    assert {} == values(world, "p2")
+    assert "result" not in world.ok("GetResult", id="c")
+
+
+def test_results_of_removed_children_survive_a_restart() -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=tree(2, removeOnComplete=True))
+    complete(world, "c0", result=1)
+
+    again = world.restart()
+
+    assert {"c0": 1} == values(again)
+    complete(again, "c1", result=2)
+    assert {"c0": 1, "q:c1": 2} == values(again.restart())
+
+
+def test_completed_children_of_a_live_parent_are_not_cleaned(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(2))
+    complete(world, "c0", result=1)
+    world.push(jobId="free")
+    world.pull_all()
+    world.ok("ACK", id="free")
+
+    cleaned = world.ok("Clean", queue="q", grace=0, state="completed")
+
+    assert ["free"] == cleaned["ids"]
+    assert {"q:c0": 1} == values(world)
+
+
+# -- data that is the broker's --------------------------------------------------------------------
+
+
+def test_update_keeps_the_keys_of_a_flow(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(1))
+    world.ok("Update", id="p", data={"new": 1})
+    world.ok("Update", id="c0", data={})
+
+    assert {"new": 1, "__childrenIds": ["c0"]} == world.job("p")["data"]
+    assert {"__parentId": "p", "__parentQueue": "pq"} == world.job("c0")["data"]
+
+
+def test_update_refuses_what_would_break_a_flow(world: World) -> None:
+    world.ok("PUSHF", jobs=tree(1))
+    world.push(jobId="plain", data={"__foo": 1})
+
+    assert "flow job data must be an object" == world.error("Update", id="p", data=5)
+    reserved = world.error("Update", id="p", data={"__foo": 1})
+    assert "flow job data key is reserved: __foo" == reserved
+    world.ok("Update", id="plain", data={"__bar": 2})
+    assert {"__bar": 2} == world.job("plain")["data"]
