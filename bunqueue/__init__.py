@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bunqueue.client.dlq import DlqEntry, DlqStats
     from bunqueue.client.embedded import shutdown_manager
     from bunqueue.client.emitter import EventEmitter
+    from bunqueue.client.flow import FlowNode, FlowProducer
     from bunqueue.client.job import Job
     from bunqueue.client.queue import Queue
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
@@ -74,6 +75,8 @@ _HOMES = {
     "DlqEntry": "bunqueue.client.dlq",
     "DlqStats": "bunqueue.client.dlq",
     "EventEmitter": "bunqueue.client.emitter",
+    "FlowNode": "bunqueue.client.flow",
+    "FlowProducer": "bunqueue.client.flow",
     "Job": "bunqueue.client.job",
     "JobPro": "bunqueue.client.job",
     "Queue": "bunqueue.client.queue",
@@ -103,6 +106,8 @@ __all__ = [
     "DlqStats",
     "EmbeddedError",
     "EventEmitter",
+    "FlowNode",
+    "FlowProducer",
     "Job",
     "JobCancelledError",
     "JobFailedError",

@@ -247,6 +247,10 @@ class Settings:
         "storage.completedRetentionMs", span_ms(1), "Forget completed jobs after this long.",
         flag="--completed-retention-ms",
     )  # fmt: skip
+    orphaned_dependency: str = _row(
+        "wait", "BUNQUEUE_ORPHANED_DEPENDENCY", "engine.orphanedDependency", one_of("wait", "fail"),
+        "What becomes of a job whose dependency was removed: it waits, or fails.",
+    )  # fmt: skip
     shutdown_timeout_ms: int = _row(
         30_000, "SHUTDOWN_TIMEOUT_MS", "timeouts.shutdown", span_ms(),
         "How long a stop waits for active jobs.",

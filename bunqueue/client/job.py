@@ -434,6 +434,37 @@ class Job(Generic[Data]):
             requests.failed(self.id, error, self.token, self.raw.get("stackTraceLimit"))
         )
 
+    def move_to_waiting_children(self) -> bool:
+        """Park the job until its children have settled; no failure is counted."""
+        reply = self._transition(
+            requests.of_job("MoveToWaitingChildren", self.id, token=self.token)
+        )
+        return bool((reply.get("data") or {}).get("moved"))
+
+    def get_children_values(self) -> dict[str, Any]:
+        """Return ``queue:id`` -> result of the children that left one."""
+        reply = self._call(requests.of_job("GetChildrenValues", self.id))
+        return dict((reply.get("data") or {}).get("values") or {})
+
+    def get_failed_children_values(self) -> dict[str, str]:
+        """Return ``queue:id`` -> error of the children after whose failure the job goes on."""
+        reply = self._call(requests.of_job("GetFailedChildrenValues", self.id))
+        return dict(reply.get("values") or {})
+
+    def get_ignored_children_failures(self) -> dict[str, str]:
+        """Return ``queue:id`` -> error of the children whose failure the job ignores."""
+        reply = self._call(requests.of_job("GetIgnoredChildrenFailures", self.id))
+        return dict(reply.get("values") or {})
+
+    def remove_child_dependency(self) -> bool:
+        """Detach the job from its parent; False if that does not know it."""
+        reply = self._call(requests.of_job("RemoveChildDependency", self.id))
+        return bool(reply.get("removed"))
+
+    def remove_unprocessed_children(self) -> None:
+        """Cancel the job's children that nobody has begun."""
+        self._call(requests.of_job("RemoveUnprocessedChildren", self.id))
+
     def remove_deduplication_key(self) -> bool:
         """Let a twin in; True when the job held its key."""
         reply = self._call(requests.of_job("RemoveJobDeduplicationKey", self.id))

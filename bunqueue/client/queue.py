@@ -22,12 +22,13 @@ from bunqueue.client.job import Job
 from bunqueue.client.options import to_wire, with_parent_link
 from bunqueue.client.queue_changes import QueueChanges
 from bunqueue.client.queue_control import QueueControl
+from bunqueue.client.queue_flows import QueueFlows
 from bunqueue.client.queue_reads import QueueReads
 from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
 
 
-class Queue(QueueReads, QueueChanges, QueueControl, QueueSchedulers):
+class Queue(QueueReads, QueueChanges, QueueControl, QueueSchedulers, QueueFlows):
     """A named queue on a broker; safe to share between threads and greenlets.
 
     Args:

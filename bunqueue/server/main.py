@@ -100,6 +100,7 @@ class Server:
                 max_completed_jobs=settings.max_completed_jobs,
                 completed_retention_ms=settings.completed_retention_ms,
                 worker_timeout_ms=settings.worker_timeout_ms,
+                orphaned_dependency=settings.orphaned_dependency,
             ),
             alarm=HubAlarm(),
             gate=NoGate(),
