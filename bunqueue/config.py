@@ -26,6 +26,8 @@ DRIVERS: Final = ("memory", "sqlite")
 # Families of later versions: their presence is told once, and changes nothing.
 IGNORED_FAMILIES: Final = {"cloud": "BUNQUEUE_CLOUD_", "backup": "S3_BACKUP_"}
 
+RESERVED: Final = "Reserved; has no effect."  # of settings that other versions know
+
 
 # -- readers: text or a TOML value in, the setting's value out -------------------------------------
 
@@ -174,7 +176,8 @@ def _row(
     section, _, key = (toml or "").partition(".")
     where = (section, key) if toml else None
     names = tuple(env.split())
-    return field(default=default, metadata={"row": (names, where, flag, read, doc, secret)})
+    row = (names, where, flag, read, doc, secret)
+    return field(default=default, repr=not secret, metadata={"row": row})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ class Settings:
         "0.0.0.0", "HOST", "server.host", text, "Address to listen on.", flag="--host"
     )  # fmt: skip
     tcp_socket_path: str | None = _row(
-        None, "TCP_SOCKET_PATH", "server.tcpSocketPath", text, "Reserved; has no effect."
+        None, "TCP_SOCKET_PATH", "server.tcpSocketPath", text, RESERVED
     )
     http_socket_path: str | None = _row(
         None, "HTTP_SOCKET_PATH", "server.httpSocketPath", text,
@@ -253,19 +256,14 @@ class Settings:
         "How long a stop waits for active jobs.",
     )  # fmt: skip
     stats_interval_ms: int = _row(
-        300_000, "STATS_INTERVAL_MS", "timeouts.stats", span_ms(),
-        "Time between two lines of figures in the log; 0 = none.",
-    )  # fmt: skip
+        300_000, "STATS_INTERVAL_MS", "timeouts.stats", span_ms(), RESERVED
+    )
     worker_timeout_ms: int = _row(
         30_000, "WORKER_TIMEOUT_MS", "timeouts.worker", span_ms(1),
         "A worker that is silent for longer is stale.",
     )  # fmt: skip
-    worker_cleanup_ms: int = _row(
-        60_000, "WORKER_CLEANUP_INTERVAL_MS", None, span_ms(1), "Time between two looks for them."
-    )
-    lock_timeout_ms: int = _row(
-        5_000, "LOCK_TIMEOUT_MS", "timeouts.lock", span_ms(1), "Longest wait for an internal lock."
-    )
+    worker_cleanup_ms: int = _row(60_000, "WORKER_CLEANUP_INTERVAL_MS", None, span_ms(1), RESERVED)
+    lock_timeout_ms: int = _row(5_000, "LOCK_TIMEOUT_MS", "timeouts.lock", span_ms(1), RESERVED)
     webhook_tries_max: int = _row(
         3, "WEBHOOK_MAX_RETRIES", "webhooks.maxRetries", whole(1),
         "Tries of a webhook's delivery, in all.",
@@ -286,9 +284,7 @@ class Settings:
         None, "RATE_LIMIT_MAX_REQUESTS", None, whole(0),
         "Requests a connection may send within the window; none or 0 = no limit.",
     )  # fmt: skip
-    rate_limit_cleanup_ms: int = _row(
-        60_000, "RATE_LIMIT_CLEANUP_MS", None, span_ms(1), "Time between two sweeps of its records."
-    )
+    rate_limit_cleanup_ms: int = _row(60_000, "RATE_LIMIT_CLEANUP_MS", None, span_ms(1), RESERVED)
     tcp_idle_ms: int = _row(
         60_000, "TCP_IDLE_TIMEOUT_MS", None, span_ms(),
         "A connection that is silent inside a frame for longer is reset; 0 = never.",
@@ -297,23 +293,13 @@ class Settings:
         67_108_864, "TCP_MAX_WRITE_QUEUE_BYTES", None, size_bytes(1),
         "A connection that leaves more replies unread is closed.",
     )  # fmt: skip
-    queue_idle_ms: int = _row(
-        30_000, "QUEUE_IDLE_THRESHOLD_MS", None, span_ms(),
-        "A queue with jobs and without pulls for longer counts as idle.",
-    )  # fmt: skip
-    queue_size_warning: int = _row(
-        0, "QUEUE_SIZE_THRESHOLD", None, whole(0), "Warn of queues with more jobs; 0 = never."
-    )
-    memory_warning_mb: int = _row(
-        0, "MEMORY_WARNING_MB", None, whole(0), "Warn above this much memory; 0 = never."
-    )
-    storage_warning_mb: int = _row(
-        0, "STORAGE_WARNING_MB", None, whole(0), "Warn of a larger data file; 0 = never."
-    )
+    queue_idle_ms: int = _row(30_000, "QUEUE_IDLE_THRESHOLD_MS", None, span_ms(), RESERVED)
+    queue_size_warning: int = _row(0, "QUEUE_SIZE_THRESHOLD", None, whole(0), RESERVED)
+    memory_warning_mb: int = _row(0, "MEMORY_WARNING_MB", None, whole(0), RESERVED)
+    storage_warning_mb: int = _row(0, "STORAGE_WARNING_MB", None, whole(0), RESERVED)
     worker_overload_ms: int = _row(
-        30_000, "WORKER_OVERLOAD_THRESHOLD_MS", None, span_ms(),
-        "A worker whose slots are all taken for longer counts as overloaded.",
-    )  # fmt: skip
+        30_000, "WORKER_OVERLOAD_THRESHOLD_MS", None, span_ms(), RESERVED
+    )
     log_level: str = _row(
         "info", "LOG_LEVEL", "logging.level", one_of("debug", "info", "warn", "warning", "error"),
         "Least severe message that is logged.",
@@ -388,15 +374,8 @@ def load_settings(
             values[row.name] = _checked(row, source, value)
             sources[row.name] = source
             break
-    warnings = tuple(_ignored(environ, ignored))
+    warnings = (*_ignored(environ, ignored), *_reserved(sources))
     return Settings(**values, sources=sources, warnings=warnings)
-
-
-def data_path_from_environment(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the data path that an embedded engine takes when its program names none."""
-    environ = os.environ if environ is None else environ
-    names = next(row for row in ROWS if row.name == "data_path").env
-    return next((environ[name] for name in names if environ.get(name)), None)
 
 
 def _candidates(
@@ -476,6 +455,12 @@ def _ignored(environ: Mapping[str, str], sections: set[str]) -> Iterator[str]:
     for section, prefix in IGNORED_FAMILIES.items():
         if section in sections or any(name.startswith(prefix) for name in environ):
             yield f"settings without effect in this version are ignored: {section} ({prefix}*)"
+
+
+def _reserved(sources: Mapping[str, str]) -> Iterator[str]:
+    for row in ROWS:
+        if row.doc == RESERVED and row.name in sources:
+            yield f"{sources[row.name]} has no effect in this version"
 
 
 def _reason(error: Exception) -> str:

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.broker_process import BrokerProcess
+
+# Coverage, gevent and a busy machine each make an example slow; none makes it wrong.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from bunqueue.errors import Refused
 class LocalHost:
     """Fulfils ``commands.peer.Host`` inside any program."""
 
-    def __init__(self, storage: Any) -> None:
+    def __init__(self, storage: Any, latencies: Latencies) -> None:
         self.targets = AllowedTargets()
-        self.latencies = Latencies()
+        self.latencies = latencies
         self._storage = storage
 
     def prometheus(self) -> str:

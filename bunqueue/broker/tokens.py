@@ -11,7 +11,7 @@ class Tokens:
     __slots__ = ("_digests",)
 
     def __init__(self, tokens: Iterable[str] = ()) -> None:
-        self._digests = tuple(sha256(token.encode()).digest() for token in tokens)
+        self._digests = tuple(_digest(token) for token in tokens)
 
     def __bool__(self) -> bool:
         return bool(self._digests)
@@ -20,8 +20,13 @@ class Tokens:
         """Compare with every token, all of them and in constant time."""
         if not isinstance(token, str):
             return False
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = _digest(token)
         is_ours = False
         for each in self._digests:
             is_ours |= hmac.compare_digest(each, digest)
         return is_ours
+
+
+def _digest(token: str) -> bytes:
+    """Hash a token; the environment may have brought one that is no UTF-8."""
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()

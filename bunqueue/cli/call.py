@@ -79,6 +79,24 @@ def address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def named_address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the options alone say of the address.
+
+    A URL says all of it, so that no token meant for one broker goes to another; without one the
+    options say what they name, and the environment nothing.
+    """
+    if args["--url"]:
+        tokens = {name: environ[name] for name in TOKEN_NAMES if name in environ}
+        return {"port": PORT_DEFAULT, "token": None, "tls": None} | address(args, tokens)
+    named = {
+        "host": args["--host"],
+        "port": args["--port"] and _port(args["--port"]),
+        "token": args["--token"],
+        "tls": _tls(args),
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
 def agreed(question: str, args: Args) -> bool:
     """Ask on a terminal; scripts, which have none, and ``--yes`` mean yes."""
     if args.get("--yes") or not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -119,11 +137,21 @@ def _port(value: str | int | None) -> int:
     return port
 
 
+def _certificates(path: str) -> str:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # what OpenSSL says of its content is one, too
+        raise UsageError(f"--tls-ca {path} holds no certificates to trust: {error}") from None
+    return path
+
+
 def _tls(args: Args) -> Any:
     """Return what the client takes as ``tls``: None, True, or a map."""
     wishes: dict[str, Any] = {}
     if args["--tls-ca"]:
-        wishes["ca_file"] = args["--tls-ca"]
+        wishes["ca_file"] = _certificates(args["--tls-ca"])
     if args["--tls-no-verify"]:
         wishes["verify"] = False
     return wishes or (True if args["--tls"] else None)

@@ -6,6 +6,8 @@ import sys
 import bunqueue
 from bunqueue.cli import cron, demo, figures, jobs, queues, start, webhooks, workers
 from bunqueue.cli.call import send
+from bunqueue.cli.cures import cure
+from bunqueue.cli.leading import split_leading
 from bunqueue.cli.show import compact
 from bunqueue.cli.table import SUBCOMMANDS, Action, Subcommand
 from bunqueue.cli.usage import Args, UsageError, nearest, parse
@@ -15,21 +17,6 @@ from bunqueue.errors import BunqueueError
 ROWS = (cron, demo, figures, jobs, queues, start, webhooks, workers)
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
-
-# The options that may stand before the command: name -> takes a value.
-LEADING = {
-    "-H": True,
-    "--host": True,
-    "-p": True,
-    "--port": True,
-    "-t": True,
-    "--token": True,
-    "--url": True,
-    "--tls-ca": True,
-    "--tls": False,
-    "--tls-no-verify": False,
-    "--json": False,
-}
 
 
 def dispatch(argv: list[str]) -> int:
@@ -41,7 +28,7 @@ def dispatch(argv: list[str]) -> int:
         _tell(str(error), as_json)
         return MISUSED
     except BunqueueError as error:
-        _tell(str(error), as_json)
+        _tell(str(error), as_json, cure(error))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -92,27 +79,15 @@ def _perform(row: Subcommand, args: Args) -> int:
     return send(action, args) if isinstance(action, Action) else action(args)
 
 
-def split_leading(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Cut the options before the command off; ``-t`` there is the token, whatever comes behind."""
-    leading: list[str] = []
-    place = 0
-    while place < len(argv):
-        name, equals, _ = argv[place].partition("=")
-        if name not in LEADING:
-            break
-        leading.append("--token" if argv[place] == "-t" else argv[place])
-        place += 1
-        if LEADING[name] and not equals and place < len(argv):
-            leading.append(argv[place])
-            place += 1
-    return leading, argv[place:]
-
-
 def wants_help(words: list[str]) -> bool:
     """Tell whether the options, not the payload behind ``--``, ask for help."""
     options = words[: words.index("--")] if "--" in words else words
     return "-h" in options or "--help" in options
 
 
-def _tell(text: str, as_json: bool) -> None:
-    print(compact({"ok": False, "error": text}) if as_json else f"Error: {text}", file=sys.stderr)
+def _tell(text: str, as_json: bool, hint: str | None = None) -> None:
+    if as_json:
+        told = {"ok": False, "error": text} | ({} if hint is None else {"hint": hint})
+        print(compact(told), file=sys.stderr)
+    else:
+        print(f"Error: {text}" + ("" if hint is None else f"; {hint}"), file=sys.stderr)

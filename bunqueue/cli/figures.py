@@ -4,11 +4,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 
 import bunqueue
 from bunqueue.cli.call import PORT_MAX, address, connect, without_id
-from bunqueue.cli.show import as_json, block, stats_block
+from bunqueue.cli.cures import with_cure
+from bunqueue.cli.show import as_json, block, stats_block, stats_rows
 from bunqueue.cli.table import Action, declare
 from bunqueue.cli.usage import Args
 from bunqueue.errors import BunqueueError
@@ -34,10 +36,13 @@ def health(args: Args) -> int:
     if args["--json"]:
         print(as_json(told))
         return 0
-    for line in block((("Status", "healthy"), ("Server", greeting["version"]))):
-        print(line)
-    print(f"Round trip:  {round_trip_ms:.2f} ms")
-    for line in stats_block(stats):
+    rows = [
+        ("Status", "healthy"),
+        ("Compatible with", greeting["version"]),
+        ("Round trip", f"{round_trip_ms:.2f} ms"),
+        *stats_rows(stats),
+    ]
+    for line in block(rows):
         print(line)
     return 0
 
@@ -55,39 +60,54 @@ def ping(args: Args) -> int:
 
 def version(args: Args) -> int:
     """Waits briefly for the server; one that does not answer is no error."""
-    server = server_version(args)
+    place = address(args, os.environ)
+    client, server = bunqueue.__version__, None
+    compatible, trouble = None, None
+    http = http_url(place, os.environ)
+    if http is not None:
+        server = _http_version(http, place)
+    if server is None:
+        try:
+            with connect(place) as connection:
+                compatible = str(connection.call({"cmd": "Hello"})["version"])
+        except BunqueueError as error:
+            trouble = with_cure(error)
     if args["--json"]:
-        print(as_json({"client": bunqueue.__version__, "server": server}))
+        print(as_json({"client": client, "server": server, "compatibility": compatible}))
+        return 0
+    print(f"client {client}")
+    if server is not None:
+        print(f"server {server}")
+    elif compatible is not None:
+        print(f"server compatible with {compatible}; its own version: no answer at {http}")
     else:
-        print(f"client {bunqueue.__version__}")
-        print(f"server {server or 'not reached'}")
+        print(f"server not reached: {trouble}")
     return 0
 
 
-def server_version(args: Args) -> str | None:
-    """Ask HTTP one port above TCP, which needs no token; else greet over TCP."""
-    place = address(args, os.environ)
-    found = _http_version(place["host"], place["port"] + 1)
-    if found is not None:
-        return found
-    try:
-        with connect(place) as connection:
-            return str(connection.call({"cmd": "Hello"})["version"])
-    except BunqueueError:
+def http_url(place: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Return where HTTP tells the version: at ``HTTP_PORT``, else one port above TCP."""
+    port = environ.get("HTTP_PORT") or str(place["port"] + 1)
+    if not port.isdecimal() or not 1 <= int(port) <= PORT_MAX:
         return None
+    host = f"[{place['host']}]" if ":" in place["host"] else place["host"]
+    return f"http{'s' if place.get('tls') else ''}://{host}:{port}/health"
 
 
-def _http_version(host: str, port: int) -> str | None:
-    if port > PORT_MAX:
-        return None
+def _http_version(url: str, place: Mapping[str, Any]) -> str | None:
     import urllib.request
 
+    from bunqueue.client.endpoint import Endpoint
+
+    context = Endpoint(host=place["host"], tls=place.get("tls")).tls_context()
     # No proxy: the broker is meant, not whoever the environment names.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
     try:
-        with opener.open(f"http://{host}:{port}/health", timeout=HTTP_S) as answer:
+        with opener.open(url, timeout=HTTP_S) as answer:
             body = json.load(answer)
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return None
     return body.get("version") if isinstance(body, Mapping) else None
 
@@ -147,6 +167,9 @@ Tell the versions of this program and of the broker.
 
 Usage:
   bunqueue version [options]
+
+The broker tells its own version over HTTP: at HTTP_PORT, or one port above TCP. Where HTTP does not
+answer, it tells over TCP which server of the protocol it is compatible with.
 """,
     version,
     examples="bunqueue version",

@@ -7,7 +7,8 @@ with nothing but ``sys`` loaded, patches, and only then imports the table.
 
 import sys
 
-from bunqueue.cli import allocator
+from bunqueue.cli import restart
+from bunqueue.cli.leading import split_leading
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     if argv is None and _starts_broker(words):
-        allocator.choose()
+        restart.start_again(words)
     if _runs_greenlets(words):
         from gevent import monkey
 
@@ -29,9 +30,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _starts_broker(words: list[str]) -> bool:
     """Tell whether the words start the broker: they name it, or name nothing."""
-    asks = {"-h", "--help", "-v", "--version"}.intersection(words)
-    named = [word for word in words if not word.startswith("-")]
-    return not asks and (not words or named[:1] == ["start"])
+    _, rest = split_leading(words)
+    if {"-h", "--help", "-v", "--version"}.intersection(rest):
+        return False
+    return not rest or rest[0] == "start" or rest[0].startswith("-")
 
 
 def _runs_greenlets(words: list[str]) -> bool:

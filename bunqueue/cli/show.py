@@ -153,16 +153,19 @@ def worker_lines(reply: Reply) -> Iterator[str]:
 
 def stats_block(stats: Reply) -> Iterator[str]:
     """Tell the figures of the broker."""
-    yield from block(
-        (
-            ("Waiting", stats["waiting"]),
-            ("Active", stats["active"]),
-            ("Delayed", stats["delayed"]),
-            ("Completed", stats["completed"]),
-            ("Failed", stats["failed"]),
-            ("Dead letters", stats["dlq"]),
-            ("Pushed per second", stats["pushPerSec"]),
-            ("Pulled per second", stats["pullPerSec"]),
-            ("Uptime", f"{stats['uptime'] / 1000:.0f} s"),
-        )
-    )
+    return block(stats_rows(stats))
+
+
+def stats_rows(stats: Reply) -> list[tuple[str, Any]]:
+    """Return the figures of the broker with their names."""
+    return [
+        ("Waiting", stats["waiting"]),
+        ("Active", stats["active"]),
+        ("Delayed", stats["delayed"]),
+        ("Completed", stats["completed"]),
+        ("Failed", stats["failed"]),
+        ("Dead letters", stats["dlq"]),
+        ("Pushed per second", round(stats["pushPerSec"], 2)),
+        ("Pulled per second", round(stats["pullPerSec"], 2)),
+        ("Uptime", f"{stats['uptime'] / 1000:.0f} s"),
+    ]

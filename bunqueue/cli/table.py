@@ -19,7 +19,7 @@ CONNECTION_OPTIONS = """
 Connection options:
   -H HOST, --host HOST    Host of the broker (else HOST, BUNQUEUE_HOST, BQ_HOST; localhost).
   -p PORT, --port PORT    Its TCP port (else TCP_PORT, BUNQUEUE_TCP_PORT, BQ_TCP_PORT; 6789).
-  {short}--token TOKEN    Token (else BQ_TOKEN, BUNQUEUE_TOKEN).
+  {token}Token (else BQ_TOKEN, BUNQUEUE_TOKEN, which other users cannot read).
   --url URL               bunqueue://[:token@]host[:port], bunqueues:// for TLS.
   --tls                   Encrypt the connection.
   --tls-ca FILE           Trust the certificates in this file; implies --tls.
@@ -106,8 +106,8 @@ def declare(
     assert name not in SUBCOMMANDS, f"subcommand {name} declared twice"
     text = usage.strip() + "\n"
     if connects:
-        short = "" if "\n  -t " in text else "-t TOKEN, "
-        text += CONNECTION_OPTIONS.replace("{short}", short)
+        token = "--token TOKEN" if "\n  -t " in text else "-t TOKEN, --token TOKEN"
+        text += CONNECTION_OPTIONS.replace("{token}", token.ljust(22) + "  ")
     elif "options:" not in text.lower():
         text += "\nOptions:\n"
     text += f"{HELP_OPTION}\nExamples:\n  {examples.strip()}\n"

@@ -3,26 +3,24 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bunqueue.cli.usage import UsageError
-from bunqueue.client import worker_options
 from bunqueue.client.worker import Worker
 from bunqueue.client.worker_group import WorkerGroup
 from bunqueue.errors import BunqueueError
 
-# What may be changed on a worker that has not started: parameter -> check.
-SETTABLE: dict[str, Callable[[Any], Any]] = {
-    "concurrency": worker_options.concurrency,
-    "name": str,
-    "batch_size": worker_options.batch_size,
-    "poll_timeout_ms": worker_options.poll_timeout_ms,
-}
+OURS = (__file__, importlib.__file__, "<frozen importlib")  # files of frames nobody asked for
 
 
 def workers_of(
-    target: str, queues: list[str], options: Mapping[str, Any], made_with: Mapping[str, Any]
+    target: str,
+    queues: list[str],
+    options: Mapping[str, Any],
+    made_with: Mapping[str, Any],
+    moved_to: Mapping[str, Any],
 ) -> list[Worker]:
     """Return the workers that a target names.
 
@@ -31,6 +29,7 @@ def workers_of(
         queues: Names of ``-q``; a handler needs at least one.
         options: Worker parameters that the command line gives.
         made_with: Further parameters of workers that are made here, for handlers.
+        moved_to: What the command line says of the broker's address, for workers that have one.
 
     Raises:
         UsageError: The target has another form, is of no use, or contradicts the options.
@@ -38,7 +37,7 @@ def workers_of(
     """
     found = resolve(target)
     try:
-        return list(_workers(target, found, queues, options, made_with))
+        return list(_workers(target, found, queues, options, made_with, moved_to))
     except (TypeError, ValueError) as error:
         raise UsageError(f"{target}: {error}") from error
 
@@ -49,6 +48,7 @@ def _workers(
     queues: list[str],
     options: Mapping[str, Any],
     made_with: Mapping[str, Any],
+    moved_to: Mapping[str, Any],
 ) -> Iterator[Worker]:
     if is_handler(found):
         if not queues:
@@ -59,7 +59,7 @@ def _workers(
     if callable(found) and not isinstance(found, Worker | WorkerGroup):
         found = found()
     for worker in flat(target, found):
-        override(target, worker, options)
+        override(target, worker, {**moved_to, **options})
         yield worker
 
 
@@ -71,13 +71,27 @@ def resolve(target: str) -> Any:
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise BunqueueError(f"cannot import {name}: {error}") from error
+        text = f"cannot import {name}: {error}"
+        if error.name == name.partition(".")[0]:
+            text += "; run it in the directory of that module, or name that with --path"
+        raise BunqueueError(text) from error
+    except Exception as error:
+        print("".join(lines_of(error)), end="", file=sys.stderr)
+        raise BunqueueError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     for part in path.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as error:
             raise BunqueueError(f"{name} has no {path}: {error}") from error
     return found
+
+
+def lines_of(error: Exception) -> Iterator[str]:
+    """Yield the traceback of a module that fails, without our frames and those of the import."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
+        frames = frames.tb_next
+    yield from traceback.format_exception(error.with_traceback(frames))
 
 
 def is_handler(found: Any) -> bool:
@@ -108,12 +122,11 @@ def flat(target: str, found: Any) -> Iterator[Worker]:
 
 def override(target: str, worker: Worker, options: Mapping[str, Any]) -> None:
     """Let the options of the command line win over those that the module gave."""
-    if options and worker.is_running():
+    if not options:
+        return
+    if worker.is_started or worker.is_closed():
         raise UsageError(f"{target} has started already, so its options stay: use autorun=False")
-    for name, value in options.items():
-        if name not in SETTABLE:
-            raise UsageError(f"{name} cannot be changed on the worker {target}: set it there")
-        setattr(worker, name, SETTABLE[name](value))
+    worker.change(**options)
 
 
 def import_from(directories: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ every thread and greenlet stands.
 
 import faulthandler
 import logging
+import math
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from bunqueue.cli.cures import with_cure
 from bunqueue.client.worker import Worker
 
 log = logging.getLogger("bunqueue.cli")
@@ -22,6 +24,7 @@ log = logging.getLogger("bunqueue.cli")
 DRAINED, FAILED, FORCED, ENDED_BY_INT = 0, 1, 3, 130
 LOOK_S = 0.1  # how long a signal may go unnoticed
 FORCE_S = 5.0  # what interrupted handlers get to be gone
+UNREACHED_S = 1.0  # without a link before somebody is told; a broker that restarts may take this
 EMPTY_PULLS = 2  # in a row, with nothing active: a burst is over (client.md 3.8)
 
 
@@ -33,6 +36,7 @@ class Watch:
         self._grace_s = grace_s
         self._is_burst = is_burst
         self._signals = 0
+        self._unlinked: dict[Worker, float] = {}  # since when; inf once it has been told
 
     def run(self) -> int:
         """Waits for the end of all workers and returns the exit status."""
@@ -46,6 +50,7 @@ class Watch:
             log.info("worker started name=%s queue=%s", worker.name, worker.queue_key)
         while self._are_open() and not (self._signals or self._failure()):
             self._end_bursts()
+            self._tell_unreached()
             time.sleep(LOOK_S)
         return self._stop()
 
@@ -60,7 +65,7 @@ class Watch:
             time.sleep(LOOK_S)
         failure = self._failure()
         if failure is not None:
-            log.error("a worker could not go on: %s", failure)
+            log.error("a worker could not go on: %s", with_cure(failure))
         if not self._are_open():
             return DRAINED if failure is None else FAILED
         log.warning("interrupting the jobs that still run")
@@ -75,6 +80,24 @@ class Watch:
         for worker in self._workers if self._is_burst else ():
             if worker.loop.empty_pulls >= EMPTY_PULLS and not worker.active_count:
                 worker.close(0)
+
+    def _tell_unreached(self) -> None:
+        """Say once per outage that a worker has no link, and once that it has one again."""
+        for worker in self._workers:
+            place = worker.pull_connection
+            if place.embedded:
+                continue
+            since = self._unlinked.get(worker)
+            if place.connected:
+                if since == math.inf:
+                    log.info("broker reached again at %s:%s", place.host, place.port)
+                self._unlinked.pop(worker, None)
+            elif since is None:
+                self._unlinked[worker] = time.monotonic()
+            elif time.monotonic() - since > UNREACHED_S:
+                self._unlinked[worker] = math.inf
+                text = "no broker reached at %s:%s, trying on: start one there, or name another"
+                log.warning(text, place.host, place.port)
 
     def _failure(self) -> BaseException | None:
         return next((w.failure for w in self._workers if w.failure is not None), None)

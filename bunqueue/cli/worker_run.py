@@ -2,9 +2,9 @@
 
 import os
 
-from bunqueue.cli.call import address
+from bunqueue.cli.call import address, named_address
 from bunqueue.cli.readers import ABSENT, Reader, number, span_ms, text, whole
-from bunqueue.cli.targets import import_from, workers_of
+from bunqueue.cli.targets import import_from, is_handler, resolve, workers_of
 from bunqueue.cli.usage import Args, UsageError
 from bunqueue.cli.watch import Watch
 from bunqueue.cli.workers import queue_names
@@ -40,9 +40,13 @@ def run_workers(args: Args) -> int:
     given = {name: read(args) for name, read in OPTIONS.items()}
     options = {name: value for name, value in given.items() if value is not ABSENT}
     place = {**address(args, os.environ), "autorun": False}
+    moved_to = named_address(args, os.environ)
+    targets, queues = args["<module:attr>"], queue_names(args)
     workers: list[Worker] = []
-    for target in args["<module:attr>"]:
-        workers += workers_of(target, queue_names(args), options, place)
+    for target in targets:
+        workers += workers_of(target, queues, options, place, moved_to)
+    if queues and not any(is_handler(resolve(target)) for target in targets):
+        raise UsageError(f"-q is for handlers; {' '.join(targets)} has its queues already")
     watch = Watch(workers, GRACE_S_DEFAULT if grace_s is ABSENT else grace_s, args["--burst"])
     return watch.run()
 

@@ -47,12 +47,14 @@ Usage:
 
 The attribute is a Worker, a WorkerGroup, a list of them, a function without parameters that
 returns one of those, or a handler, for which -q is required.
+Options given here win over those of a Worker that has not started, so make it with autorun=False;
+one that has started refuses them. Without options it keeps the broker its module names.
 SIGTERM or SIGINT lets running jobs finish; a second one interrupts them.
 It ends with 0 when drained, 1 when it cannot run, 3 when it was forced.
 
 Worker options:
   -q NAMES, --queues NAMES
-                          Queues, separated by commas; may be repeated.
+                          Queues of a handler, separated by commas; may be repeated.
   -c N, --concurrency N   Jobs at a time, per queue.
   -x KIND, --executor KIND
                           greenlet (the default, patches the standard library before anything is

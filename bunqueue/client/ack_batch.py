@@ -16,7 +16,6 @@ from bunqueue.client.worlds import World
 from bunqueue.errors import BunqueueError
 
 # Called with the error, or None; and with whether the broker applied the ACK.
-SettleCallback = Callable[..., Any]
 
 log = logging.getLogger("bunqueue.batch")
 

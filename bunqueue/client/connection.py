@@ -230,28 +230,33 @@ class Connection:
         self._generation += 1
         return self._generation
 
-    def clone(self) -> Connection:
-        """Return a connection to the same broker with links of its own."""
+    def clone(self, **changes: Any) -> Connection:
+        """Return a connection with links of its own, to the same broker but for the ``changes``.
+
+        Args:
+            changes: Parameters of the constructor, in place of this connection's.
+        """
         endpoint = self.endpoint
-        return Connection(
-            endpoint.host,
-            endpoint.port,
-            endpoint.token,
-            endpoint.tls,
-            endpoint.connect_timeout,
-            endpoint.command_timeout,
-            self._telemetry.handlers[0] if self._telemetry.handlers else None,
-            pool_size=self.pool_size,
-            max_in_flight=endpoint.in_flight_max,
-            max_command_timeouts=endpoint.timeouts_max,
-            embedded=self.embedded,
-            data_path=self.data_path,
-            int64=endpoint.int64,
-            restore_ints=self.restore_ints,
-            negotiate=endpoint.negotiate,
-            logger=self.logger,
-            extended_telemetry=self._telemetry.is_extended,
-        )
+        same: dict[str, Any] = {
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "token": endpoint.token,
+            "tls": endpoint.tls,
+            "connect_timeout": endpoint.connect_timeout,
+            "command_timeout": endpoint.command_timeout,
+            "on_telemetry": self._telemetry.handlers[0] if self._telemetry.handlers else None,
+            "pool_size": self.pool_size,
+            "max_in_flight": endpoint.in_flight_max,
+            "max_command_timeouts": endpoint.timeouts_max,
+            "embedded": self.embedded,
+            "data_path": self.data_path,
+            "int64": endpoint.int64,
+            "restore_ints": self.restore_ints,
+            "negotiate": endpoint.negotiate,
+            "logger": self.logger,
+            "extended_telemetry": self._telemetry.is_extended,
+        }
+        return Connection(**(same | changes))
 
     def connect(self) -> None:
         """Open and greet now instead of with the first call. Waits."""

@@ -14,8 +14,6 @@ from bunqueue.protocol.options import OPTIONS
 
 Data = TypeVar("Data")
 
-FINAL_STATES = ("completed", "failed", "unknown")
-
 
 class Job(Generic[Data]):
     """A job.

@@ -129,7 +129,7 @@ def build_cron_job_options(job_opts: Mapping[str, Any] | None) -> dict[str, Any]
     fields = {
         wire: (job_opts or {}).get(name)
         for name, wire in _WIRE_NAMES.items()
-        if name in _CRON_OPTIONS
+        if name in CRON_OPTIONS
     }
     for name in ("removeOnComplete", "removeOnFail"):
         if not isinstance(fields[name], bool):
@@ -141,15 +141,18 @@ Converter = Callable[[dict[str, Any], Any, Mapping[str, Any]], None]
 
 _NOT_OFFERED = {"custom_id", "debounce_id", "debounce_ttl", "group_max_size"}
 _WIRE_NAMES = {row.python: row.wire for row in OPTIONS if row.python not in _NOT_OFFERED}
-_CRON_OPTIONS = {
-    "attempts",
-    "backoff",
-    "timeout",
-    "delay",
-    "stall_timeout",
-    "remove_on_complete",
-    "remove_on_fail",
-}
+# The options that Cron takes as ``jobOptions``.
+CRON_OPTIONS = frozenset(
+    {
+        "attempts",
+        "backoff",
+        "timeout",
+        "delay",
+        "stall_timeout",
+        "remove_on_complete",
+        "remove_on_fail",
+    }
+)
 
 
 def _unknown(name: str) -> TypeError:

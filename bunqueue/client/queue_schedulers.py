@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bunqueue.client.options import (
+    CRON_OPTIONS,
     build_cron_job_options,
     camel,
     compact,
@@ -28,17 +29,6 @@ _REPEAT = {
 }
 _BY_CAMEL = {camel(name): wire for name, wire in _REPEAT.items()}
 _TOP_LEVEL = ("priority", "unique_key", "deduplication")
-_IN_JOB_OPTIONS = frozenset(
-    {
-        "attempts",
-        "backoff",
-        "timeout",
-        "delay",
-        "stall_timeout",
-        "remove_on_complete",
-        "remove_on_fail",
-    }
-)
 # What a scheduler's map has beside the wire's names: our name -> the wire's.
 _READABLE = {
     "id": "name",
@@ -102,8 +92,8 @@ class QueueSchedulers:
         """Return the fields of Cron that say how its jobs are pushed."""
         options = {**self.default_job_options, **given}
         wire = to_wire({name: options[name] for name in _TOP_LEVEL if name in options})
-        timed = {name: _plain(value) for name, value in options.items() if name in _IN_JOB_OPTIONS}
-        ignored = sorted(set(given) - {*_TOP_LEVEL, *_IN_JOB_OPTIONS})
+        timed = {name: _plain(value) for name, value in options.items() if name in CRON_OPTIONS}
+        ignored = sorted(set(given) - {*_TOP_LEVEL, *CRON_OPTIONS})
         if ignored:
             to_wire({name: given[name] for name in ignored})
             log = self.logger or logging.getLogger("bunqueue")

@@ -46,6 +46,7 @@ from bunqueue.client.pull_loop import PullLoop
 from bunqueue.client.rate_gate import RateGate
 from bunqueue.client.signals import SignalScope
 from bunqueue.client.telemetry import TelemetryHandler
+from bunqueue.client.values import QueueName
 from bunqueue.errors import BunqueueError, RateLimitError
 
 Processor = Callable[..., Any]
@@ -236,6 +237,39 @@ class Worker(EventEmitter, ManualControl):
             if self._acks is not None
             else None
         )
+
+    def change(self, **options: Any) -> None:
+        """Give a worker that has not started other options than its constructor got.
+
+        Args:
+            options: By the constructor's names: those of ``worker_options.CHANGES``, and those of
+                a ``Connection``, which make the worker one of its own.
+
+        Raises:
+            RuntimeError: It has started or closed.
+            TypeError, ValueError: An option that cannot be changed, or a value that cannot work.
+        """
+        if self.is_started or self.is_closing:
+            raise RuntimeError("a worker that has started keeps its options; use autorun=False")
+        known = worker_options.CHANGES
+        own = {name: known[name](options.pop(name)) for name in known.keys() & options.keys()}
+        if "executor" in own:
+            self.executor = worker_options.executor_name(own.pop("executor"), self.processor)
+        if "prefix_key" in own:
+            self.queue = QueueName(str(self.queue), own.pop("prefix_key"))
+            self.queue_key = self.queue.key
+        self._max_jobs = own.pop("max_jobs", self._max_jobs)
+        for name, value in own.items():
+            setattr(self, name, value)
+        self._beat_s = worker_options.beat_period_s(self.heartbeat_interval_s, self.lock_ttl_ms)
+        if options:
+            # The old one was never ours alone to close: other code may have been handed it.
+            self.connection = self.connection.clone(embedded=False, data_path=None, **options)
+            self.pull_connection = self.connection
+            self._owns_connection = True
+        is_paused = self._is_paused
+        self._set_up()
+        self._is_paused = is_paused
 
     # -- lifecycle ------------------------------------------------------------------------------
 

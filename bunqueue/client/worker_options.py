@@ -87,6 +87,20 @@ def executor_name(value: Any, processor: Any) -> str:
     return str(value)
 
 
+# What a worker that has not started can still be told: option -> check.
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "concurrency": concurrency,
+    "executor": str,
+    "name": str,
+    "batch_size": batch_size,
+    "poll_timeout_ms": poll_timeout_ms,
+    "lock_ttl_ms": lock_ttl_ms,
+    "heartbeat_interval_s": lambda value: value,  # checked against the lease, by beat_period_s
+    "max_jobs": int,
+    "prefix_key": str,
+}
+
+
 def handler(processor: Any) -> Callable[..., Any]:
     """Return a function of (job, context) that runs the user's processor to its end.
 

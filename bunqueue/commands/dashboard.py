@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from bunqueue.commands.crons import described
 from bunqueue.commands.metrics import BYTES_PER_MB
 from bunqueue.commands.peer import Peer
-from bunqueue.commands.registry import COMMANDS, Request, command
+from bunqueue.commands.registry import Request, command
 from bunqueue.commands.worker_register import workers_listed
 from bunqueue.engine.job import Job
 from bunqueue.engine.latency import Histogram
@@ -43,7 +44,7 @@ def dashboard_overview(peer: Peer, _request: Request) -> Reply:
                 "active": sum(1 for worker in workers if worker["status"] == "active"),
                 "list": workers,
             },
-            "crons": _crons(peer),
+            "crons": [described(cron) for cron in peer.engine.list_crons()],
             "storage": host.storage_status(),
             "timestamp": float(now),
         },
@@ -58,13 +59,6 @@ def _latency(histograms: dict[str, Histogram]) -> dict[str, Any]:
             for name, each in histograms.items()
         },
     }
-
-
-def _crons(peer: Peer) -> Any:
-    """Return what CronList lists."""
-    row = COMMANDS.get("CronList")
-    reply = row.run(peer, {"cmd": "CronList"}) if row is not None else None
-    return reply.get("crons", []) if isinstance(reply, dict) else []
 
 
 @command("DashboardQueues")
@@ -82,7 +76,9 @@ def dashboard_queues(peer: Peer, _request: Request) -> Reply:
     {
         "queue": QueueName(),
         "includeJobs": Flag(truthy=True, doc="Show the oldest jobs of some states too."),
-        "jobsLimit": Number(integer=True, doc="How many of each; 10 if absent, at most 50."),
+        "jobsLimit": Number(
+            min=None, integer=True, doc="How many of each; 10 if absent, at most 50, as below 0."
+        ),
     },
 )
 def dashboard_queue(peer: Peer, request: Request) -> Reply:
@@ -109,7 +105,8 @@ def dashboard_queue(peer: Peer, request: Request) -> Reply:
     }
     if request.get("includeJobs"):
         limit = request.get("jobsLimit")
-        most = JOBS_DEFAULT if limit is None else min(int(limit), JOBS_MAX)
+        most = JOBS_DEFAULT if limit is None else int(limit)
+        most = JOBS_MAX if most < 0 else min(most, JOBS_MAX)
         data["jobs"] = {
             state: _shown(engine.list_jobs(name, (state,), most, 0, True, now))
             for state in JOBS_SHOWN

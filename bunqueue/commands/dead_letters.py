@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bunqueue.commands.job_wire import pack_entry, pack_job, pack_list
+from bunqueue.commands.job_wire import pack_entry, pack_job, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.protocol.fields import Anything, Flag, Map, Number, QueueName, Text
@@ -38,9 +38,9 @@ def dlq(peer: Peer, request: Request) -> Reply:
     return b"".join(
         (
             b"\x83\xa2ok\xc3\xa4jobs",
-            pack_list(pack_job(job, peer.int64) for job in jobs),
+            pack_listing(pack_job(job, peer.int64) for job in jobs),
             b"\xa7entries",
-            pack_list(pack_entry(job, peer.int64) for job in jobs),
+            pack_listing(pack_entry(job, peer.int64) for job in jobs),
         )
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import pack_job, pack_list, pack_view
+from bunqueue.commands.job_wire import pack_job, pack_listing, pack_view
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.job import Job
@@ -98,8 +98,8 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         now,
     )
     if request.get("state") == "paused":  # this filter alone shows the view in place of the state
-        return _JOBS + pack_list(pack_view(job, "paused", peer.int64) for job in jobs)
-    return _JOBS + pack_list(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
+        return _JOBS + pack_listing(pack_view(job, "paused", peer.int64) for job in jobs)
+    return _JOBS + pack_listing(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:

@@ -2,11 +2,12 @@
 
 The map has 47 keys, about 750 bytes, of which ten vary for an ordinary job. What depends on the
 options alone is packed once per option set and kept there; the payload is copied as it is stored.
-Putting the pieces together costs an eighth of packing the map (loadtests/micro.py job).
+Putting the pieces together takes 4.9 us; packing the map, once it has been made, 6.3
+(loadtests/micro.py reply).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
@@ -157,8 +158,9 @@ def _names_part(queue_name: str, name: str) -> bytes:
     part = _names.get((queue_name, name))
     if part is None:
         part = b"".join((_QUEUE, pack(queue_name), _NAME, pack(name), _DATA))
-        if len(_names) < NAMES_PACKED_MAX:
-            _names[queue_name, name] = part
+        if len(_names) >= NAMES_PACKED_MAX:  # names that come once must not end it for the rest
+            _names.clear()
+        _names[queue_name, name] = part
     return part
 
 
@@ -274,8 +276,8 @@ def _attempt(
     }
 
 
-def pack_list(items: Iterable[bytes]) -> bytes:
-    """Return the packed list of packed items.
+def pack_listing(items: Iterable[bytes]) -> bytes:
+    """Return the packed list of packed items, of which there may be any number.
 
     Raises:
         Refused: It is too long for a frame; the items behind that are not asked for.
@@ -289,11 +291,16 @@ def pack_list(items: Iterable[bytes]) -> bytes:
                 f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
             )
         kept.append(item)
-    count = len(kept)
+    return pack_list(kept)
+
+
+def pack_list(items: Sequence[bytes]) -> bytes:
+    """Return the packed list of packed items that are known to fit a frame."""
+    count = len(items)
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 1 << 16:
         header = b"\xdc" + count.to_bytes(2, "big")
     else:
         header = b"\xdd" + count.to_bytes(4, "big")
-    return header + b"".join(kept)
+    return header + b"".join(items)

@@ -13,7 +13,7 @@ carries an IPv4 address (mapped, compatible, 6to4, NAT64) is judged by that.
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import unquote
@@ -65,7 +65,7 @@ class Target:
     port: int
     path: str
     address: Address | None
-    user: str = ""
+    user: str = field(default="", repr=False)
 
     @property
     def authority(self) -> str:

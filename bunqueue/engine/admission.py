@@ -225,11 +225,14 @@ def _admit(
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
             if not keys.meet(engine, queue, owner, key, options, now):
-                told = (engine, "duplicated", queue.name, owner.id, now)
-                if owner.place == ADMITTED:  # first its own admission is told, if it comes to that
-                    engine.storage.sync(None, told, emit)
-                else:
-                    emit(*told)
+                if keys.strategy(options) == "reject":
+                    told = (engine, "duplicated", queue.name, owner.id, now)
+                    if (
+                        owner.place == ADMITTED
+                    ):  # its own admission is told first, if it comes to it
+                        engine.storage.sync(None, told, emit)
+                    else:
+                        emit(*told)
                 return _twin(engine, owner)
             if owner.place == ACTIVE:
                 robbed = owner

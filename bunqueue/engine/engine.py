@@ -15,6 +15,7 @@ from bunqueue.engine import (
     admission,
     claiming,
     control,
+    cron_control,
     deadletters,
     dependencies,
     failures,
@@ -38,6 +39,7 @@ from bunqueue.engine.events import Event, Listener
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.index import JobIndex
 from bunqueue.engine.job import Job
+from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import LockFactory, Rank, no_lock
 from bunqueue.engine.places import forget
@@ -114,8 +116,10 @@ class Engine:
         untold: (queue name, job id) -> events that wait for their commit, in order.
         subscriptions, webhooks: The two of ours.
         metrics: queue name -> figures; ``recounted``: names whose figures have to be written.
+        latencies: How long commands took; noted by whoever runs them.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
+        deaf_at: The same while the disk hangs and nobody is listened to, else None.
         on_shrunk: Called when so many jobs have gone that memory may go back to the system.
     """
 
@@ -158,9 +162,11 @@ class Engine:
         storage.before_cut = partial(metrics.write, self)
         self.totals = Totals()
         self.rates = Rates()
+        self.latencies = Latencies()
         self.is_draining = False
         self.started_at = 0
         self.last_now = 0
+        self.deaf_at: int | None = None
         self._completed: deque[Job] = deque()
         self._is_evicting = False
         self.on_shrunk: Callable[[], None] | None = None
@@ -255,10 +261,10 @@ class Engine:
     group_count = group_control.group_count
     group_active_count = group_control.group_active_count
     groups_count = group_control.groups_count
-    set_cron = schedules.set_cron
-    find_cron = schedules.find_cron
-    delete_cron = schedules.delete_cron
-    list_crons = schedules.list_crons
+    set_cron = cron_control.set_cron
+    find_cron = cron_control.find_cron
+    delete_cron = cron_control.delete_cron
+    list_crons = cron_control.list_crons
     subscribe = subscriptions.subscribe
     unsubscribe = subscriptions.unsubscribe
 

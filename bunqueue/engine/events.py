@@ -11,10 +11,19 @@ back (a plain push, a claim, a sweep) did happen, in memory at least, and is tol
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
+
+# The kinds of wire.md 3.7, which subscribed connections are sent; other kinds are for streams that
+# tell of more than jobs.
+OF_JOBS: Final = frozenset(
+    {
+        "pushed", "duplicated", "pulled", "progress", "completed", "failed", "retried", "delayed",
+        "waiting", "waiting-children", "stalled", "removed", "paused", "resumed", "drained",
+    }
+)  # fmt: skip
 
 # Orders events and the pictures of ``undo.remember``; shared by all engines of a process.
 _numbers = count(1)
@@ -24,7 +33,7 @@ class Event:
     """One transition, as listeners hear of it.
 
     Attributes:
-        kind: An event type of wire.md 3.7.
+        kind: One of ``OF_JOBS``, or a kind that only streams tell.
         queue_name: Where it happened.
         job_id: The job, or "" for an event of the queue.
         timestamp: Epoch ms.
@@ -120,7 +129,7 @@ def _emit(
 ) -> Event | None:
     """Emit; return the event, or None if nobody wants it."""
     queue = engine.queues.get(queue_name)
-    if queue is not None:
+    if queue is not None and kind in OF_JOBS:
         queue.events_total += 1
     if not any(listener.wants(kind, queue_name) for listener in engine.listeners):
         return None

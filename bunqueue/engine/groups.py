@@ -150,13 +150,14 @@ class Groups:
         pending: Queued jobs of all of them, due or not.
     """
 
-    __slots__ = ("by_id", "pending", "_ring", "_resting", "_terms")
+    __slots__ = ("by_id", "pending", "_ring", "_resting", "_rests", "_terms")
 
     def __init__(self) -> None:
         self.by_id: dict[str, Group] = {}
         self.pending = 0
         self._ring: OrderedDict[str, None] = OrderedDict()
         self._resting: list[tuple[float, str]] = []  # heap: until, group
+        self._rests: set[tuple[float, str]] = set()  # what is in it: every change of terms asks
         self._terms = NO_TERMS
 
     def open(self, group_id: str) -> Group:
@@ -196,7 +197,7 @@ class Groups:
             self._terms = terms
             self.wake_all()
         while self._resting and self._resting[0][0] <= now:
-            self.wake(heapq.heappop(self._resting)[1])
+            self.wake(self._end_rest())
         ring = self._ring
         while ring:
             group_id = next(iter(ring))
@@ -204,14 +205,22 @@ class Groups:
             until = group.blocked_until(terms, now)
             if until is not None:
                 del ring[group_id]
-                if until != float("inf"):
-                    heapq.heappush(self._resting, (until, group_id))
+                rest = until, group_id
+                if until != float("inf") and rest not in self._rests:
+                    self._rests.add(rest)
+                    heapq.heappush(self._resting, rest)
                 continue
             job = self._take_of(group, terms, now)
             if job is not None:
                 return job
             ring.pop(group_id, None)
         return None
+
+    def _end_rest(self) -> str:
+        """Take the first of those that are set aside for a time; return its id."""
+        rest = heapq.heappop(self._resting)
+        self._rests.discard(rest)
+        return rest[1]
 
     def _take_of(self, group: Group, terms: GroupTerms, now: int) -> "Job | None":
         job = group.head()
@@ -232,8 +241,7 @@ class Groups:
             group = self.by_id.get(group_id)
             if until > now and group is not None and group.head() is not None:
                 return int(until)
-            heapq.heappop(self._resting)
-            self.wake(group_id)
+            self.wake(self._end_rest())
         return None
 
     def jobs(self) -> "Iterator[Job]":
@@ -261,6 +269,7 @@ class Groups:
             group.ready.clear()
         self._ring.clear()
         self._resting.clear()
+        self._rests.clear()
 
     def shift(self, delta_ms: int) -> None:
         """Follow a jump of the wall clock."""
@@ -268,6 +277,7 @@ class Groups:
             group.rests_until += delta_ms if group.rests_until else 0
             group.window_until += delta_ms if group.window_until else 0
         self._resting = [(until + delta_ms, group_id) for until, group_id in self._resting]
+        self._rests = set(self._resting)
 
 
 def _is_good(entry: "tuple[int, int, int, Job]") -> bool:

@@ -5,7 +5,8 @@ once for all commands that were read together.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
 BOUNDS_S: Final = (
@@ -58,27 +59,55 @@ class Histogram:
             yield bound_s, total
 
 
+Note = tuple[float, int, int, int]
+
+
 class Latencies:
     """Attributes: push, pull, ack: one histogram each."""
 
-    __slots__ = ("push", "pull", "ack")
+    __slots__ = ("_push", "_pull", "_ack", "_noted", "note")
 
     def __init__(self) -> None:
-        self.push = Histogram()
-        self.pull = Histogram()
-        self.ack = Histogram()
+        self._push = Histogram()
+        self._pull = Histogram()
+        self._ack = Histogram()
+        self._noted: deque[Note] = deque()
+        # ``note((seconds, pushes, pulls, acks))``: so many took so long each. An append and no more
+        # where it is called; what was noted is sorted in when it is read, and by ``settle``.
+        self.note: Callable[[Note], None] = self._noted.append
 
-    def observe(self, seconds: float, pushed: int, pulled: int, acknowledged: int) -> None:
-        """Note that so many jobs got in, out and done, and took so long each."""
-        if pushed > 0:
-            self.push.observe(seconds, pushed)
-        if pulled > 0:
-            self.pull.observe(seconds, pulled)
-        if acknowledged > 0:
-            self.ack.observe(seconds, acknowledged)
+    @property
+    def push(self) -> Histogram:
+        """Of pushes."""
+        self.settle()
+        return self._push
+
+    @property
+    def pull(self) -> Histogram:
+        """Of pulls that found a job."""
+        self.settle()
+        return self._pull
+
+    @property
+    def ack(self) -> Histogram:
+        """Of completions."""
+        self.settle()
+        return self._ack
+
+    def settle(self) -> None:
+        """Sort in what was noted; the engine's timed work does so every second."""
+        noted = self._noted
+        while noted:
+            seconds, pushed, pulled, completed = noted.popleft()
+            if pushed > 0:
+                self._push.observe(seconds, pushed)
+            if pulled > 0:
+                self._pull.observe(seconds, pulled)
+            if completed > 0:
+                self._ack.observe(seconds, completed)
 
     def mean_ms(self) -> float:
         """Return the mean over all three."""
-        count = self.push.count + self.pull.count + self.ack.count
-        total_s = self.push.sum_s + self.pull.sum_s + self.ack.sum_s
-        return total_s * 1000 / count if count else 0.0
+        every = (self.push, self.pull, self.ack)
+        count = sum(each.count for each in every)
+        return sum(each.sum_s for each in every) * 1000 / count if count else 0.0

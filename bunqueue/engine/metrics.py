@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MINUTE_MS: Final = 60_000
 WINDOW_MINUTES: Final = 20_160  # two weeks, engine.md 9
 QUEUES_MAX: Final = 50_000  # per-queue counters that are kept, engine.md 12
-FORGET_LOOKS_MAX: Final = 100  # names looked at for one that can go
+FORGET_LOOKS_MAX: Final = 100  # names looked at, at a time, for those that can go
 JOURNAL_MAX: Final = 10_000  # events of a queue that count as stored, engine.md 9
 
 COMPLETED: Final = 0
@@ -77,8 +77,7 @@ def recount(engine: "Engine", queue: "Queue", now: int) -> None:
     if metrics is None:
         metrics = engine.metrics[queue.name] = QueueMetrics()
         metrics.minute = minute
-        if len(engine.metrics) > QUEUES_MAX:
-            _forget_one(engine)
+        _forget_excess(engine)
     metrics.fold(queue)
     if minute != metrics.minute:
         _store_minute(engine, queue.name, metrics, metrics.minute)
@@ -128,12 +127,20 @@ def _trim(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
         engine.storage.delete(MINUTES, f"{name}{_BETWEEN}{minute}")
 
 
-def _forget_one(engine: "Engine") -> None:
-    """Drop the oldest figures whose queue is not there any more."""
-    for _, name in zip(range(FORGET_LOOKS_MAX), engine.metrics, strict=False):
-        if name not in engine.queues:
+def _forget_excess(engine: "Engine") -> None:
+    """Drop the oldest figures whose queue is not there any more, if there are too many.
+
+    Those of queues that are there go to the end, so that they are not looked at again and again:
+    a hundred old queues would else keep the figures of all later ones for ever.
+    """
+    looks = 0
+    while len(engine.metrics) > QUEUES_MAX and looks < FORGET_LOOKS_MAX:
+        looks += 1
+        name = next(iter(engine.metrics))
+        if name in engine.queues:
+            engine.metrics[name] = engine.metrics.pop(name)
+        else:
             forget(engine, name)
-            return
 
 
 def forget(engine: "Engine", name: str) -> QueueMetrics | None:

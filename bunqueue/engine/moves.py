@@ -125,6 +125,7 @@ def change_priority(
         job.stamp += 1
         job.queue.run_set.enter(job, now)
         engine.storage.rewritten(job)
+        engine.storage.changed(job)  # the timeline
 
 
 def change_delay(engine: "Engine", job_id: str, delay_ms: int, token: str | None, now: int) -> None:

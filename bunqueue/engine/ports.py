@@ -38,12 +38,17 @@ class Storage(Protocol):
         is_refusing: The backlog is full; plain pushes must be refused.
         before_cut: Set by the engine: called just before a batch is made of what has been noted;
             may note more.
+        is_hanging: The disk has not answered for a while: nobody is listened to meanwhile.
     """
 
     is_persistent: bool
     answer_waits: int
     is_refusing: bool
     before_cut: Callable[[], None] | None
+
+    @property
+    def is_hanging(self) -> bool:
+        """See above."""
 
     def added(self, job: "Job") -> None:
         """Note a job that was never written before."""

@@ -15,17 +15,13 @@ bounded number per tick, however many there are.
 
 import heapq
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import keys, workers
-from bunqueue.engine.cron import Cron, Definition, Timetable, from_row, to_row
-from bunqueue.engine.events import emit
-from bunqueue.engine.places import forget
-from bunqueue.engine.states import QUEUED
+from bunqueue.engine.cron import Cron, Timetable, from_row, to_row
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.timers import Timer
-from bunqueue.engine.undo import put_back, remember
-from bunqueue.errors import NotFound, Refused, StorageFailed
+from bunqueue.errors import Refused, StorageFailed
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TABLE: Final = "crons"
-FIRED_PER_TICK: Final = 100  # some ms of work; the rest follows a millisecond later
+FIRED_PER_TICK: Final = 50  # some ms of work; the rest follows a millisecond later
 AGAIN_MS: Final = 1_000  # wait after a run that could not be written
 OVERLAP_PART: Final = 0.8  # of an interval; a run this soon after the last one is left out
 LATE_MS_MAX: Final = 60_000  # a run that a step of the clock passed over by less is only late
@@ -41,8 +37,7 @@ STALE_MAX: Final = 1_000  # entries of the heap that may be stale before it is b
 
 RESTARTED: Final = "restarted"
 CLOCK_SET: Final = "clock set"
-
-NOT_FOUND: Final = "Cron job not found"
+ASKED_FOR: Final = ("cron:created", "cron:updated", "cron:deleted")
 
 
 class Schedules:
@@ -110,144 +105,6 @@ class Schedules:
                 self._arm(engine, max(self._heap[0][0], now + 1))
 
 
-# -- what commands ask for ------------------------------------------------------------------------
-
-
-def set_cron(
-    engine: "Engine",
-    definition: Definition,
-    immediately: bool,
-    replaces_leftover: bool,
-    now: int,
-) -> Cron:
-    """Define a scheduler, or give the one of that name another definition.
-
-    Args:
-        immediately: A new scheduler is due at once; one that exists is not.
-        replaces_leftover: Remove the job that the scheduler left in the queue.
-
-    Raises:
-        InvalidField: It has no moments, or they cannot be understood.
-    """
-    limit = definition.max_limit
-    if limit is not None and limit <= 0:
-        definition = replace(definition, max_limit=None)
-    timetable = Timetable(definition)
-    schedules = engine.schedules
-    cron = schedules.by_name.get(definition.name)
-    before = None
-    if cron is None:
-        cron = schedules.by_name[definition.name] = Cron(definition, timetable)
-        cron.next_run = now if immediately else timetable.first(now)
-    else:
-        before = cron.definition, cron.timetable, cron.next_run, cron.doubt
-        cron.define(definition, timetable)
-        cron.next_run = timetable.first(now)
-        cron.doubt = ""
-    if replaces_leftover:
-        _remove_leftover(engine, cron, now)
-    _store(engine, cron)
-    engine.storage.sync(_unset, (engine, cron, before))
-    schedules.enter(engine, cron, cron.next_run)
-    if engine.listeners:
-        _tell(
-            engine,
-            "cron:created" if before is None else "cron:updated",
-            cron,
-            now,
-            pattern=definition.schedule,
-            every=definition.repeat_every,
-            nextRun=cron.next_run,
-        )
-    return cron
-
-
-def _unset(
-    engine: "Engine", cron: Cron, before: tuple[Definition, Timetable, int, str] | None
-) -> None:
-    """Undo a definition that could not be written."""
-    schedules = engine.schedules
-    if schedules.by_name.get(cron.name) is not cron:
-        return
-    if before is None:
-        del schedules.by_name[cron.name]
-        cron.stamp += 1
-        engine.storage.delete(TABLE, cron.name)
-        return
-    definition, timetable, cron.next_run, cron.doubt = before
-    cron.define(definition, timetable)
-    _store(engine, cron)
-    schedules.enter(engine, cron, cron.next_run)
-
-
-def _remove_leftover(engine: "Engine", cron: Cron, now: int) -> None:
-    key = cron.definition.key
-    queue = engine.queues.get(cron.definition.queue)
-    if key is None or queue is None:
-        return
-    with queue.shard.lock:
-        job = keys.owner_of(queue, key, now)
-        if job is None or job.place != QUEUED:
-            return
-        memory = remember(job)
-        forget(engine, job)
-        engine.storage.sync(put_back, (engine, job, memory, now))
-        if engine.listeners:
-            emit(engine, "removed", queue.name, job.id, now, prev="waiting")
-
-
-def find_cron(engine: "Engine", name: str) -> Cron:
-    """Return the scheduler of that name.
-
-    Raises:
-        NotFound: There is none.
-    """
-    cron = engine.schedules.by_name.get(name)
-    if cron is None:
-        raise NotFound(NOT_FOUND)
-    return cron
-
-
-def delete_cron(engine: "Engine", name: str, now: int) -> None:
-    """Remove a scheduler; the jobs that it has made stay.
-
-    Raises:
-        NotFound: There is none.
-    """
-    cron = find_cron(engine, name)
-    _drop(engine, cron, now)
-    engine.storage.sync(_undrop, (engine, cron))
-
-
-def _drop(engine: "Engine", cron: Cron, now: int) -> None:
-    del engine.schedules.by_name[cron.name]
-    cron.stamp += 1
-    engine.storage.delete(TABLE, cron.name)
-    if engine.listeners:
-        _tell(engine, "cron:deleted", cron, now)
-
-
-def _undrop(engine: "Engine", cron: Cron) -> None:
-    """Undo a removal that could not be written."""
-    if cron.name not in engine.schedules.by_name:
-        engine.schedules.by_name[cron.name] = cron
-        _store(engine, cron)
-        engine.schedules.enter(engine, cron, cron.next_run)
-
-
-def list_crons(engine: "Engine") -> list[Cron]:
-    """Return all schedulers, in order of definition."""
-    return list(engine.schedules.by_name.values())
-
-
-def _store(engine: "Engine", cron: Cron) -> None:
-    engine.storage.put(TABLE, cron.name, to_row(cron))
-
-
-def _tell(engine: "Engine", kind: str, cron: Cron, now: int, **extra: Any) -> None:
-    emit(engine, kind, cron.definition.queue, "", now, name=cron.name, **extra)
-
-
 # -- when one is due ------------------------------------------------------------------------------
 
 
@@ -259,7 +116,7 @@ def _look_at(engine: "Engine", cron: Cron, served: dict[str, bool], now: int) ->
     elif engine.storage.is_refusing:
         engine.schedules.enter(engine, cron, now + AGAIN_MS)
     elif cron.is_at_limit():
-        _drop(engine, cron, now)
+        drop(engine, cron, now)
     else:
         _fire(engine, cron, served, now)
 
@@ -268,21 +125,21 @@ def _fire(engine: "Engine", cron: Cron, served: dict[str, bool], now: int) -> No
     planned_at = cron.next_run
     following = cron.timetable.following(planned_at, now)
     if following is None:  # the calendar ends
-        _drop(engine, cron, now)
+        drop(engine, cron, now)
         return
     reason = _why_not(engine, cron, served, now)
     cron.next_run = following
     engine.schedules.enter(engine, cron, following)
     if reason is not None:
         engine.schedules.skipped += 1
-        _store(engine, cron)
+        store(engine, cron)
         if engine.listeners:
-            _tell(engine, "cron:skipped", cron, now, reason=reason)
+            tell(engine, "cron:skipped", cron, now, reason=reason)
         return
     before = planned_at, following, cron.fired_at
     cron.executions += 1
     cron.fired_at = now
-    _store(engine, cron)
+    store(engine, cron)
     engine.storage.sync(_unfire, (engine, cron, before, now), _push)
 
 
@@ -330,12 +187,12 @@ def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int)
     except (Refused, StorageFailed) as refusal:
         log.warning("scheduler could not make its job name=%s: %s", cron.name, refusal)
         if engine.listeners:
-            _tell(engine, "cron:missed", cron, now, error=str(refusal))
+            tell(engine, "cron:missed", cron, now, error=str(refusal))
         return
     finally:
         engine.storage.answer_waits = waits  # nobody has asked for the job
     if engine.listeners:
-        _tell(engine, "cron:fired", cron, now)
+        tell(engine, "cron:fired", cron, now)
 
 
 def _unfire(engine: "Engine", cron: Cron, before: tuple[int, int, int], now: int) -> None:
@@ -348,7 +205,7 @@ def _unfire(engine: "Engine", cron: Cron, before: tuple[int, int, int], now: int
     if cron.next_run == following:
         cron.next_run = planned_at
         engine.schedules.enter(engine, cron, now + AGAIN_MS)
-    _store(engine, cron)
+    store(engine, cron)
 
 
 # -- after a restart or a step of the clock -------------------------------------------------------
@@ -407,7 +264,7 @@ def _settle(engine: "Engine", cron: Cron, now: int) -> None:
         return
     if following is not None and following != planned_at:
         cron.next_run = following
-        _store(engine, cron)
+        store(engine, cron)
 
 
 def _sooner(timetable: Timetable, planned_at: int, now: int) -> int | None:
@@ -420,3 +277,28 @@ def _sooner(timetable: Timetable, planned_at: int, now: int) -> int | None:
         return min(planned_at, first)
     second = timetable.following(first, first)
     return first if second is not None and planned_at > second else planned_at
+
+
+# -- what is written and told of it ---------------------------------------------------------------
+
+
+def drop(engine: "Engine", cron: Cron, now: int) -> None:
+    """Remove a scheduler."""
+    del engine.schedules.by_name[cron.name]
+    cron.stamp += 1
+    engine.storage.delete(TABLE, cron.name)
+    if engine.listeners:
+        tell(engine, "cron:deleted", cron, now)
+
+
+def store(engine: "Engine", cron: Cron) -> None:
+    """Write a scheduler's row."""
+    engine.storage.put(TABLE, cron.name, to_row(cron))
+
+
+def tell(engine: "Engine", kind: str, cron: Cron, now: int, **extra: Any) -> None:
+    """Tell listeners, which exist, of a scheduler; fields that are None are left out."""
+    given = {name: value for name, value in extra.items() if value is not None}
+    # What somebody asked for is undone if it cannot be written; what the clock did stays done.
+    say = announce if kind in ASKED_FOR else emit
+    say(engine, kind, cron.definition.queue, "", now, name=cron.name, **given)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-SHARDS_MAX = 64
 COMPLETED_JOBS_MAX_DEFAULT = 50_000  # engine.md 12
 WORKER_TIMEOUT_MS_DEFAULT = 30_000  # wire.md 7.1
 LEASE_MS_DEFAULT = 30_000  # engine.md 4.3

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bunqueue.engine.events import Event
+from bunqueue.engine.events import OF_JOBS, Event
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -19,9 +19,9 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._queue_of)
 
-    def wants(self, kind: str, queue_name: str) -> bool:  # noqa: ARG002  # all kinds
+    def wants(self, kind: str, queue_name: str) -> bool:
         """Say whether somebody listens to the queue."""
-        return queue_name in self._of_queue
+        return queue_name in self._of_queue and kind in OF_JOBS
 
     def hear(self, event: Event) -> None:
         """Pass the event on."""

@@ -6,6 +6,7 @@ It stands in the same commit as the completion: if that fails, both are undone.
 from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import admission, keys
+from bunqueue.engine.events import retract
 from bunqueue.engine.job import Job
 from bunqueue.engine.places import forget
 from bunqueue.engine.repeats import following
@@ -57,6 +58,7 @@ def succeed(engine: "Engine", job: Job, now: int) -> None:
 def _unsucceed(engine: "Engine", job_id: str, successor: Job) -> None:
     """Undo a successor whose commit failed."""
     engine.successors.pop(job_id, None)
+    retract(engine, successor.queue.name, successor.id, 0)
     if successor.place != GONE:
         forget(engine, successor)
 

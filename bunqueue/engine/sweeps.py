@@ -59,6 +59,7 @@ def tick(engine: "Engine", now: int) -> int:
         The epoch ms at which to be called next.
     """
     engine.last_now = now
+    _count_no_silence(engine, now)
     fired = engine.timers.run(now, TIMERS_PER_TICK)
     next_at = now if fired == TIMERS_PER_TICK else engine.timers.next_at
     for row in TIMED:
@@ -77,6 +78,29 @@ def tick(engine: "Engine", now: int) -> int:
     return int(next_at)
 
 
+def _count_no_silence(engine: "Engine", now: int) -> None:
+    """While the disk hangs, no heartbeat is read: that time counts against nobody."""
+    if not engine.storage.is_hanging:
+        engine.deaf_at = None
+        return
+    if engine.deaf_at is not None and now > engine.deaf_at:
+        _shift_silences(engine, now - engine.deaf_at)
+    engine.deaf_at = now
+
+
+def _shift_silences(engine: "Engine", delta_ms: int) -> None:
+    """Move along whatever ends when its worker is silent for long."""
+    for worker in engine.workers.values():
+        worker.seen_at += delta_ms
+    for queue in engine.queues.values():
+        for job in queue.active.values():
+            delivery = job.delivery
+            if delivery is not None:
+                delivery.started_at += delta_ms
+                delivery.heartbeat_at += delta_ms
+                delivery.expires_at += delta_ms
+
+
 def _run(engine: "Engine", row: Timed, now: int) -> None:
     try:
         row.run(engine, now, row.per_tick)
@@ -90,20 +114,15 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
     engine.timers.shift(delta_ms)
     for name in engine.timed_at:
         engine.timed_at[name] += delta_ms
+    _shift_silences(engine, delta_ms)
+    if engine.deaf_at is not None:
+        engine.deaf_at += delta_ms
     for queue in engine.queues.values():
         queue.recount_at = 0  # the minute is another one now
-        for job in queue.active.values():
-            delivery = job.delivery
-            if delivery is not None:
-                delivery.started_at += delta_ms
-                delivery.heartbeat_at += delta_ms
-                delivery.expires_at += delta_ms
         if queue.gate.rate is not None:
             queue.gate.rate.shift(delta_ms)
         if queue.run_set.groups is not None:
             queue.run_set.groups.shift(delta_ms)
-    for worker in engine.workers.values():
-        worker.seen_at += delta_ms
     # Moments that are promised in wall time (TTL, a delay with someone waiting) are set anew.
     for job in list(engine.index):
         if job.extra.ttl_timer is not None:
@@ -328,6 +347,7 @@ def sample_rates(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG
     """Bring moving averages and the highest number of jobs up to date."""
     engine.index.sample()
     engine.rates.sample(engine.totals, now)
+    engine.latencies.settle()
 
 
 def sweep_dead_letters(engine: "Engine", now: int, at_most: int) -> None:

@@ -5,7 +5,7 @@ those that differ per job (``per_job`` rows: ids, keys, delay, edges) are read o
 into the job itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ DATA_CHARS_MAX = 10_485_760  # wire.md 4.2: the JSON form of a job's data
 KEEP_LOGS_MAX = 100  # log lines kept per job, engine.md 6.2
 BACKOFF_MS_DEFAULT = 1000
 BACKOFF_MS_CAP = 3_600_000  # no retry waits longer, engine.md 4.1
-OPTION_SETS_MAX = 2000  # interned option sets; beyond it they are simply not shared
+OPTION_SETS_MAX = 2000  # interned option sets; when there are more, sharing begins anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,6 @@ OPTIONS: tuple[Option, ...] = (
 
 BY_WIRE: Mapping[str, Option] = {option.wire: option for option in OPTIONS}
 WIRE_NAMES = frozenset(BY_WIRE)
-PER_JOB_NAMES = frozenset(option.wire for option in OPTIONS if option.per_job)
 _SHARED = tuple(option for option in OPTIONS if not option.per_job)
 _SHARED_NAMES = frozenset(option.wire for option in _SHARED)
 
@@ -317,7 +316,8 @@ _key_of: Callable[[Callable[[str], Any]], tuple[Any, ...]] = eval(
     f"lambda get: ({', '.join(f'get({option.wire!r})' for option in _SHARED)})"
 )
 
-_interned[(None,) * len(_SHARED)] = DEFAULT_OPTIONS
+_NONE_GIVEN = (None,) * len(_SHARED)
+_interned[_NONE_GIVEN] = DEFAULT_OPTIONS
 
 
 def shared_options(request: Mapping[str, Any]) -> JobOptions:
@@ -336,8 +336,10 @@ def shared_options(request: Mapping[str, Any]) -> JobOptions:
         options = JobOptions(
             {name: request[name] for name in _SHARED_NAMES if request.get(name) is not None}
         )
-        if len(_interned) < OPTION_SETS_MAX:
-            _interned[key] = options
+        if len(_interned) >= OPTION_SETS_MAX:  # sets that come once must not end it for the rest
+            _interned.clear()
+            _interned[_NONE_GIVEN] = DEFAULT_OPTIONS
+        _interned[key] = options
     return options
 
 
@@ -348,8 +350,3 @@ def _hashable(value: Any) -> Any:
 
 # Says whether a request sets no job option at all; the set's own method, since every push asks.
 sets_no_option: Callable[[Mapping[str, Any]], bool] = WIRE_NAMES.isdisjoint
-
-
-def python_names() -> Iterable[str]:
-    """Return the option names that the Python client takes."""
-    return (option.python for option in OPTIONS)

@@ -27,7 +27,7 @@ class ServerHost(LocalHost):
             targets: Where webhooks may go beside global addresses.
             queues_max: Queues that get series of their own.
         """
-        super().__init__(broker.storage)
+        super().__init__(broker.storage, broker.engine.latencies)
         self.targets = targets
         self._connections = connections
         self._prometheus = Prometheus(broker, queues_max)

@@ -2,6 +2,11 @@
 
 What they keep off was seen live (conventions.md 4.1): answers in two small packets, a request head
 that never ends, bodies without bound, a body with two lengths, tracebacks that anyone may cause.
+
+Every connection has a limit of time for each thing it may keep us waiting for. That alone would let
+a peer that opens more connections than we take, each with half a request, lock all others out for
+as long: so when there is no room, whoever has kept us waiting longest makes it. A bound per address
+was weighed: it would hit whoever stands behind a proxy first.
 """
 
 import logging
@@ -10,6 +15,7 @@ import socket
 import ssl
 import stat
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +31,12 @@ from bunqueue.server.accept import BACKLOG, Acceptor, name_of, prepare, shake_ha
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 1_000
+ROOM_S: Final = 0.05  # when there is no room: time for a request that is here to be answered
+ROOM_PART: Final = 10  # then one connection in so many goes, of those that keep us waiting
 KEEP_ALIVE_S: Final = 75.0  # silence between two requests, and the time for a request line
 HEAD_S_MAX: Final = 10.0
 BODY_S_MAX: Final = 30.0
+SEND_S_MAX: Final = 75.0  # for the peer to take a piece of an answer; as patient as KEEP_ALIVE_S
 BODY_BYTES_MAX: Final = 67_108_864  # as a frame on the TCP port
 LEFTOVER_BYTES_MAX: Final = 65_536  # a body nobody read is skipped up to here, else the link ends
 
@@ -40,6 +49,44 @@ class _Refused(ValueError):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class Connections(Pool):  # type: ignore[misc]  # gevent ships no types
+    """The greenlets of all connections, and which of them wait for their peer."""
+
+    def __init__(self, count_max: int) -> None:
+        super().__init__(count_max)
+        self._waiting: dict[Any, None] = {}  # in the order in which they began to
+        self._is_making_room = False
+
+    def begin_wait(self) -> None:
+        """Note that from now on the running greenlet waits for its peer."""
+        self.end_wait()
+        self._waiting[gevent.getcurrent()] = None
+
+    def end_wait(self) -> None:
+        """Note that the running greenlet has something to do."""
+        self._waiting.pop(gevent.getcurrent(), None)
+
+    def full(self) -> bool:
+        """Tell whether there is no room; if so, see to it that there will be."""
+        is_full: bool = super().full()
+        if is_full and not self._is_making_room:
+            self._is_making_room = True
+            gevent.spawn_later(ROOM_S, self._make_room)
+        return is_full
+
+    def _make_room(self) -> None:
+        """End those who have waited longest; if nobody waits for his peer, look again later."""
+        self._is_making_room = False
+        if not super().full():
+            return
+        leaving = list(islice(self._waiting, max(1, self.size // ROOM_PART)))
+        for greenlet in leaving:
+            del self._waiting[greenlet]
+            greenlet.kill(block=False)
+        if not leaving:
+            self.full()
 
 
 class Body(Input):  # type: ignore[misc]  # gevent ships no types
@@ -73,6 +120,7 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
 
     def read_requestline(self) -> str:
         """Waits for a request, but not for ever."""
+        self.server.pool.begin_wait()
         with gevent.Timeout(KEEP_ALIVE_S, TimeoutError):
             line: str = super().read_requestline()
             return line
@@ -110,11 +158,18 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
 
     def run_application(self) -> None:
         """Answer; a body that was not read, and is long, ends the connection."""
+        self.server.pool.end_wait()
         super().run_application()
+        self.server.pool.begin_wait()  # for the rest of a short one
         if self.wsgi_input.has_leftover():
             self.close_connection = True
             self.wsgi_input.content_length = self.wsgi_input.position
             self.wsgi_input.chunked_input = False
+
+    def _sendall(self, data: bytes) -> None:
+        """Waits until the peer has taken a piece of the answer, but not for ever."""
+        with gevent.Timeout(SEND_S_MAX, TimeoutError):
+            super()._sendall(data)
 
     def _handle_client_error(self, error: Exception) -> tuple[str, bytes]:
         """Refuse a bad request in one line, whatever it was."""
@@ -152,7 +207,7 @@ class HttpServer(Acceptor, WSGIServer):  # type: ignore[misc]  # gevent ships no
             where,
             app,
             backlog=BACKLOG if path is None else None,
-            spawn=Pool(CONNECTIONS_MAX),
+            spawn=Connections(CONNECTIONS_MAX),
             log=None,
             error_log=log,
             handler_class=Handler,
@@ -170,11 +225,14 @@ class HttpServer(Acceptor, WSGIServer):  # type: ignore[misc]  # gevent ships no
         """Serve one connection. Waits until it has ended."""
         if isinstance(address, tuple) and not prepare(sock):
             return
-        if self._tls is not None:
-            sock = shake_hands(self._tls, sock, name_of(address))
-            if sock is None:
-                return
-        self.handler_class(sock, address, self).handle()
+        self.pool.begin_wait()
+        try:
+            if self._tls is not None:
+                sock = shake_hands(self._tls, sock, name_of(address))
+            if sock is not None:
+                self.handler_class(sock, address, self).handle()
+        finally:
+            self.pool.end_wait()
 
     def close(self) -> None:
         """Stop accepting; take the Unix socket away."""

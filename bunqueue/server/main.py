@@ -175,12 +175,12 @@ class Server:
         self.broker.engine.drain_begin()
         if self._status == 0:
             self._await_active()
+        self.deliveries.close()  # before the storage, which keeps their counts
         try:
             self.broker.close()
         except BunqueueError as error:
             log.error("not everything could be written: %s", error)
             self._status = 1
-        self.deliveries.close()
         self._say_goodbye()
         self.http.stop(timeout=0)
         log.info("stopped")

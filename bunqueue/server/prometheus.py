@@ -111,7 +111,7 @@ class Prometheus:
         for name, told in TOTALS.items():
             yield _counter(f"jobs_{name}", told, stats[f"total{name.capitalize()}"])
         yield _gauge("uptime_seconds", "Time since the start.", stats["uptime"] / 1000)
-        yield _gauge("cron_jobs_registered", "Schedules.", self._schedules())
+        yield _gauge("cron_jobs_registered", "Schedules.", len(engine.list_crons()))
         yield from _workers(engine.worker_stats(now))
         webhooks = engine.webhook_stats()
         yield _gauge("webhooks_registered", "Webhooks.", webhooks["total"])
@@ -132,9 +132,6 @@ class Prometheus:
             yield _counter(f"backup_{name}", told, 0)
         for name, told in LATENCIES.items():
             yield _histogram(f"{name}_duration_seconds", told, getattr(host.latencies, name))
-
-    def _schedules(self) -> int:
-        return len(getattr(self._broker.engine, "crons", ()))
 
     def _storage(self) -> Iterator[Any]:
         host = self._broker.host

@@ -20,6 +20,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import gevent
@@ -39,6 +40,7 @@ CONNECT_S_MAX: Final = 5.0  # of that: one address, so that another one gets its
 WAITING_MAX: Final = 1_000  # deliveries of one webhook
 WAITING_BYTES_MAX: Final = 16 << 20  # and their payloads
 GOODBYE_S_MAX: Final = 5.0  # for what waits when the server stops
+LAST_COMMIT_S: Final = 0.05  # until what was done last is committed and told: a flush and a little
 
 # Kinds of event whose payload goes out as ``data``.
 WITH_DATA: Final = frozenset({"pushed", "pulled", "completed", "failed"})
@@ -102,6 +104,7 @@ class Deliveries:
 
     def close(self) -> None:
         """Waits a moment for what is in the queues, then gives it up."""
+        gevent.sleep(LAST_COMMIT_S)
         self._broker.engine.webhooks.deliver = None
         running = [sender.greenlet for sender in self._senders.values()]
         gevent.joinall(running, GOODBYE_S_MAX)
@@ -177,11 +180,13 @@ class _Sender:
         self.greenlet.kill(block=False)
 
     def _run(self) -> None:
-        while self.waiting:
-            self._deliveries.send(self._webhook, self.waiting[0])
-            if self.waiting:
-                self._bytes -= len(self.waiting.popleft().payload or b"")
-        self._deliveries.ended(self, self._webhook)
+        try:
+            while self.waiting:
+                self._deliveries.send(self._webhook, self.waiting[0])
+                if self.waiting:
+                    self._bytes -= len(self.waiting.popleft().payload or b"")
+        finally:  # whatever happened: the next event gets a queue that works
+            self._deliveries.ended(self, self._webhook)
 
 
 # -- one request -----------------------------------------------------------------------------------
@@ -261,6 +266,8 @@ def post(
     """
     sock = _connected(addresses_of(target, allowed, resolve), target.port)
     try:
+        # Head and body leave in two writes; the second must not wait for the first's receipt.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if target.scheme == "https":
             sock = _encrypted(sock, target.host)
         connection = http.client.HTTPConnection(target.host, target.port)
@@ -307,9 +314,18 @@ def _connected(addresses: list[Address], port: int) -> Any:
 
 
 def _encrypted(sock: Any, host: str) -> Any:
+    return trust().wrap_socket(sock, server_hostname=host.removesuffix("."))
+
+
+@lru_cache(1)
+def trust() -> Any:
+    """Return the context with the system's authorities, as they were at the first delivery.
+
+    Reading them takes 50 ms and more, in which nobody else is served: once, not per delivery.
+    """
     context = gevent.ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context.wrap_socket(sock, server_hostname=host.removesuffix("."))
+    return context
 
 
 def _authorization(target: Target) -> dict[str, str]:

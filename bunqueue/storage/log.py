@@ -51,6 +51,7 @@ FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
 CONGESTED_ROWS: Final = 20_000  # performance.md 6.3
 CONGESTED_BYTES: Final = 64 << 20  # performance.md 6.3
 CONGESTED_MS: Final = 1000  # age of a batch in flight from which the disk counts as slow
+SILENT_MS: Final = 5000  # age of a batch in flight from which no work should be sent here
 REFUSED_ROWS: Final = 100_000  # engine.md 11.2
 REFUSED_BYTES: Final = 512 << 20  # the same for large payloads, so that a full disk cannot end us
 RETRY_MS: Final = 100  # doubles with every failure, engine.md 11.2
@@ -263,8 +264,16 @@ class MutationLog:
         return (
             len(self._dirty) + len(in_flight.jobs) >= CONGESTED_ROWS
             or self._size_bytes + in_flight.size_bytes >= CONGESTED_BYTES
-            or (time.monotonic() - in_flight.at) * 1000 >= CONGESTED_MS
+            or self.is_hanging
         )
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether the congestion is that of a disk which does not answer."""
+        in_flight = self._in_flight
+        if in_flight is None or self._failures:
+            return False
+        return (time.monotonic() - in_flight.at) * 1000 >= CONGESTED_MS
 
     def on_relief(self, callback: Callback) -> None:
         """Call ``callback`` once, as soon as there is room in the backlog."""
@@ -275,11 +284,14 @@ class MutationLog:
 
     def status(self) -> dict[str, Any]:
         """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``."""
-        return {
-            "diskFull": self._error_kind == writer.FULL,
-            "error": self._error,
-            "since": self._error_since,
-        }
+        error, since = self._error, self._error_since
+        in_flight = self._in_flight
+        if error is None and in_flight is not None:
+            silent_ms = int((time.monotonic() - in_flight.at) * 1000)
+            if silent_ms >= SILENT_MS:
+                error = f"the disk has not answered for {silent_ms} ms"
+                since = self._clock_ms() - silent_ms
+        return {"diskFull": self._error_kind == writer.FULL, "error": error, "since": since}
 
     # -- when to write -----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ class MemoryStorage:
     is_persistent = False
     is_refusing = False
     is_congested = False
+    is_hanging = False
 
     def __init__(self) -> None:
         self.answer_waits = NO_WAIT
@@ -88,6 +89,6 @@ class NothingSaved:
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, tuple[Any, ...]]] = {}
 
-    def jobs(self, queue_of: Callable[[str], Any]) -> Iterator["Job"]:  # noqa: ARG002
+    def jobs(self, queue_of: Callable[[str], Any]) -> Iterator["Job"]:  # noqa: ARG002  # none
         """Yield nothing."""
         return iter(())

@@ -88,7 +88,7 @@ class Database:
         # Replaces SQLite's own automatic checkpoint.
         connection.set_wal_hook(self._on_commit)
 
-    def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:  # noqa: ARG002
+    def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:  # noqa: ARG002  # SQLite's call
         self._wal_pages = pages
         return apsw.SQLITE_OK
 

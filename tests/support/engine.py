@@ -122,6 +122,7 @@ class ScriptedStorage:
         self.is_refusing = False
         self.is_congested = False
         self.before_cut: Callable[[], None] | None = None
+        self.is_hanging = False
         self.fails = False
         self.notes: list[tuple[str, str]] = []
         self.durable_syncs = 0

@@ -102,3 +102,21 @@ def test_flask_view(broker):
 
 def test_gevent(broker, tmp_path, environ):
     assert "9900\n" == run(at(broker, block("gevent")), tmp_path, environ)
+
+
+def test_groups_and_schedules(broker, tmp_path, environ):
+    assert "['nightly']\n" == run(at(broker, block("Groups and schedules")), tmp_path, environ)
+
+
+def test_watching(memory_broker, tmp_path, environ):
+    done = subprocess.run(
+        ["bash", "-ec", block("Watching")],
+        cwd=tmp_path,
+        env=environ | {"BUNQUEUE_TCP_PORT": str(memory_broker.port), "HOST": memory_broker.host},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "https://example.org/hook  job.failed  emails" in done.stdout

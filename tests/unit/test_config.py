@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bunqueue.config import ROWS, Row, Settings, data_path_from_environment, load_settings
+from bunqueue.client import embedded
+from bunqueue.config import RESERVED, ROWS, Row, Settings, load_settings
 from bunqueue.errors import ConfigError
 
 
@@ -79,9 +80,11 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> No
 
 def test_the_data_path_has_four_names_in_order(tmp_path: Path) -> None:
     environ = {"SQLITE_PATH": "4", "DATA_PATH": "3", "BQ_DATA_PATH": "2"}
-    assert "2" == load(tmp_path, environ).data_path == data_path_from_environment(environ)
+    assert "2" == load(tmp_path, environ).data_path
     environ["BUNQUEUE_DATA_PATH"] = "1"
-    assert "1" == load(tmp_path, environ).data_path == data_path_from_environment(environ)
+    assert "1" == load(tmp_path, environ).data_path
+    row = next(row for row in ROWS if row.name == "data_path")
+    assert embedded.PATH_VARIABLES == row.env  # an engine inside a program looks at the same
 
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
@@ -151,7 +154,9 @@ def test_a_flag_that_cannot_work_is_named_as_a_flag(tmp_path: Path) -> None:
 def test_a_secret_may_be_a_file_and_is_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "tokens"
     secret.write_text("one,two\n")
-    assert ("one", "two") == load(tmp_path, {"AUTH_TOKENS_FILE": str(secret)}).auth_tokens
+    settings = load(tmp_path, {"AUTH_TOKENS_FILE": str(secret)})
+    assert ("one", "two") == settings.auth_tokens
+    assert "two" not in repr(settings)
     assert ("env",) == load(
         tmp_path, {"AUTH_TOKENS_FILE": str(secret), "AUTH_TOKENS": "env"}
     ).auth_tokens
@@ -219,3 +224,13 @@ def test_memory_wins_over_a_data_path(tmp_path: Path) -> None:
     assert settings.file_path is None
     assert "x.db" == load(tmp_path, {"DATA_PATH": "x.db"}).file_path
     assert "sqlite" == load(tmp_path, {"DATA_PATH": "x.db"}).storage_driver
+
+
+@pytest.mark.parametrize("row", ROWS, ids=names)
+def test_a_reserved_setting_is_told_of_and_the_others_are_not(row: Row, tmp_path: Path) -> None:
+    name = row.env[0]
+    given, _ = SAMPLES.get(row.name, ("77", 77))
+    settings = load(tmp_path, {name: given} | PAIR.get(row.name, {}))
+    expected = (f"{name} has no effect in this version",) if row.doc == RESERVED else ()
+
+    assert expected == settings.warnings

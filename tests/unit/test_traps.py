@@ -597,6 +597,19 @@ def calls_of(run: Any) -> int:
     return count
 
 
+def test_trap_47_a_blocked_group_does_not_starve_the_queue(world: World) -> None:
+    terms = {"concurrency": 1}
+    world.ok("PUSHB", queue="q", jobs=[{"groupId": "a"}] * 5_000)
+    world.ok("PULL", queue="q", group=terms)
+    world.push(groupId="b", data="free")
+
+    costs = [calls_of(lambda: world.ok("PULL", queue="q", group=terms)) for _ in range(2)]
+
+    assert 1 == world.ok("GetGroupActiveCount", queue="q", groupId="b")["data"]["count"]
+    assert 2 == world.counts()["active"]
+    assert max(costs) < 500
+
+
 @pytest.mark.parametrize("garbage", ["abc", None, [], {}, float("nan"), True])
 @pytest.mark.parametrize("name", ["stallInterval", "maxStalls", "gracePeriod"])
 def test_trap_50_garbage_in_a_configuration_never_disables_a_sweep(

@@ -79,8 +79,10 @@ class Mask:
                 return {"$some": self(chosen, meant)}
         if isinstance(value, dict):
             below = pattern if isinstance(pattern, dict) else {}
-            return {
-                key: self(item, below.get(key)) for key, item in value.items() if item != UNDEFINED
+            return {  # in the order of before, so that recording again changes nothing
+                key: self(value[key], below.get(key))
+                for key in {**below, **value}
+                if value.get(key, UNDEFINED) != UNDEFINED
             }
         if isinstance(value, list):
             each = pattern if isinstance(pattern, list) and len(pattern) == len(value) else value

@@ -69,6 +69,13 @@ def test_a_mask_that_does_not_fit_is_lifted() -> None:
     assert {"uptime": 5} == says[1]["get"]
 
 
+def test_recording_again_keeps_the_order_of_keys() -> None:
+    says: list[dict[str, Any]] = [{"send": {}}, {"get": {"b": 1, "gone": 2, "a": 3}}]
+    record(says, Scripted({"a": 4, "b": 5, "new": 6}))
+
+    assert ["b", "a", "new"] == list(says[1]["get"])
+
+
 def test_of_a_part_only_the_part_is_kept() -> None:
     says: list[dict[str, Any]] = [{"send": {}}, {"get_some": {"ok": None}}]
     record(says, Scripted({"ok": True, "time": 5}))

@@ -11,25 +11,31 @@ import time
 from bunqueue import Worker
 
 
+def say(*words: str) -> None:
+    """Print a line in one piece: several threads do."""
+    sys.stdout.write(f"{' '.join(words)}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     port, queue, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     grace = float(sys.argv[4]) if len(sys.argv) > 4 else None
 
     def handle(job):
-        print("run", job.id, flush=True)
+        say("run", job.id)
         time.sleep(seconds)
-        print("done", job.id, flush=True)
+        say("done", job.id)
 
     worker = Worker(
         queue, handle, host="127.0.0.1", port=port, autorun=False, shutdown_timeout_s=grace
     )
-    worker.on("ready", lambda: print("ready", flush=True))
+    worker.on("ready", lambda: say("ready"))
     try:
         worker.run()
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        say("interrupted")
     else:
-        print("stopped", flush=True)
+        say("stopped")
 
 
 main()

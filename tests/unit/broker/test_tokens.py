@@ -26,6 +26,7 @@ def test_without_tokens_no_token_matches() -> None:
 
 def test_a_lone_surrogate_is_no_error() -> None:
     assert not Tokens(["first"]).match("\ud800")
+    assert Tokens(["\udcff"]).match("\udcff")
 
 
 def test_every_token_is_compared_whatever_the_first_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 import pytest
+import trustme
 
-from bunqueue.cli.call import address
+from bunqueue.cli.call import address, named_address
 from bunqueue.cli.usage import UsageError
 
 NONE = {
@@ -42,10 +43,17 @@ def test_a_bunqueues_url_means_tls():
     assert {"host": "host", "port": 6789, "tls": True} == address(args, {})
 
 
-def test_a_certificate_file_implies_tls():
-    args = NONE | {"--tls-ca": "ca.pem", "--tls-no-verify": True}
+def test_a_certificate_file_implies_tls(tmp_path):
+    path = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(path)
+    args = NONE | {"--tls-ca": str(path), "--tls-no-verify": True}
 
-    assert {"ca_file": "ca.pem", "verify": False} == address(args, {})["tls"]
+    assert {"ca_file": str(path), "verify": False} == address(args, {})["tls"]
+
+
+def test_a_certificate_file_that_cannot_be_used_is_refused():
+    with pytest.raises(UsageError, match="--tls-ca nowhere.pem holds no certificates"):
+        address(NONE | {"--tls-ca": "nowhere.pem"}, {})
 
 
 @pytest.mark.parametrize("url", ["host:1", "http://host", "bunqueue://", "bunqueue://host:x"])
@@ -58,3 +66,17 @@ def test_a_url_of_another_form_is_refused(url):
 def test_a_port_out_of_range_is_refused(port):
     with pytest.raises(UsageError, match="the port must be"):
         address(NONE | {"--port": port}, {})
+
+
+def test_only_the_options_name_an_address():
+    environ = {"HOST": "c", "TCP_PORT": "2", "BQ_TOKEN": "t"}
+
+    assert {} == named_address(NONE, environ)
+    assert {"host": "a", "port": 1} == named_address(NONE | {"--host": "a", "--port": "1"}, environ)
+
+
+def test_a_url_names_the_whole_address():
+    args = NONE | {"--url": "bunqueue://b"}
+
+    assert {"host": "b", "port": 6789, "token": None, "tls": None} == named_address(args, {})
+    assert "t" == named_address(args, {"BQ_TOKEN": "t", "TCP_PORT": "2"})["token"]

@@ -4,7 +4,8 @@ import pytest
 
 from bunqueue import __version__
 from bunqueue.cli import call
-from bunqueue.cli.dispatch import dispatch, split_leading
+from bunqueue.cli.dispatch import dispatch
+from bunqueue.cli.leading import split_leading
 from bunqueue.cli.table import SUBCOMMANDS, Action
 from bunqueue.errors import CommandError, ConnectionClosedError
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bunqueue.cli.main import _runs_greenlets
+from bunqueue.cli.main import _runs_greenlets, _starts_broker
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,15 @@ def test_running_handlers_patches_first(line):
 )
 def test_everything_else_patches_nothing(line):
     assert not _runs_greenlets(line.split())
+
+
+@pytest.mark.parametrize(
+    "line", ["", "start", "start --tcp-port 0", "--tcp-port 0", "--json start"]
+)
+def test_a_line_without_another_command_starts_the_broker(line):
+    assert _starts_broker(line.split())
+
+
+@pytest.mark.parametrize("line", ["start --help", "--version", "push start 1", "-H start ping"])
+def test_every_other_line_starts_no_broker(line):
+    assert not _starts_broker(line.split())

@@ -29,13 +29,13 @@ HERE = __name__
 
 
 def test_a_handler_makes_a_worker_per_queue():
-    made = workers_of(f"{HERE}:handler", ["a", "b"], {"concurrency": 7}, {"autorun": False})
+    made = workers_of(f"{HERE}:handler", ["a", "b"], {"concurrency": 7}, {"autorun": False}, {})
 
     assert [("a", 7), ("b", 7)] == [(one.queue, one.concurrency) for one in made]
 
 
 def test_a_factory_is_called_and_its_groups_are_unpacked():
-    assert 2 == len(workers_of(f"{HERE}:both", [], {}, {}))
+    assert 2 == len(workers_of(f"{HERE}:both", [], {}, {}, {}))
 
 
 def test_the_attribute_may_be_dotted():
@@ -48,7 +48,7 @@ def test_a_handler_takes_something_and_a_factory_nothing():
 
 def test_a_handler_without_a_queue_is_refused():
     with pytest.raises(UsageError, match="name its queues with -q"):
-        workers_of(f"{HERE}:handler", [], {}, {})
+        workers_of(f"{HERE}:handler", [], {}, {}, {})
 
 
 @pytest.mark.parametrize("target", ["handler", ":handler", "module:", "list"])
@@ -77,11 +77,42 @@ def test_options_win_over_a_worker_that_has_not_started():
     assert (9, 1_000) == (one.concurrency, one.batch_size)
 
 
-def test_an_option_that_a_worker_has_fixed_is_refused():
-    with pytest.raises(UsageError, match="lock_ttl_ms cannot be changed"):
-        override("module:worker", worker(), {"lock_ttl_ms": 5})
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("name", "ann", "ann"),
+        ("executor", "thread", "thread"),
+        ("poll_timeout_ms", 70, 70),
+        ("lock_ttl_ms", 9_000, 9_000),
+        ("heartbeat_interval_s", 2.5, 2.5),
+    ],
+)
+def test_every_option_of_the_command_line_can_be_changed(option, value, expected):
+    one = worker()
+
+    override("module:worker", one, {option: value})
+
+    assert expected == getattr(one, option)
+
+
+def test_the_address_of_the_command_line_wins_over_that_of_the_module():
+    one = Worker("emails", handler, autorun=False, url="bunqueue://:old@there:7000")
+
+    override("module:worker", one, {"host": "localhost", "token": "new"})
+
+    connection = one.pull_connection
+    assert ("localhost", 7000, "new") == (connection.host, connection.port, connection.token)
+
+
+def test_a_started_worker_keeps_its_options():
+    one = worker()
+    one.is_started = True
+
+    with pytest.raises(UsageError, match="has started already"):
+        override("module:worker", one, {"concurrency": 9})
+    override("module:worker", one, {})
 
 
 def test_a_value_that_a_worker_refuses_is_bad_usage():
     with pytest.raises(UsageError, match="concurrency must be at least 1"):
-        workers_of(f"{HERE}:handler", ["a"], {"concurrency": 0}, {"autorun": False})
+        workers_of(f"{HERE}:handler", ["a"], {"concurrency": 0}, {"autorun": False}, {})

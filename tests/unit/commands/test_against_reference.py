@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine import World
+from tests.support.engine import ScriptedStorage, World, persistent_world
 
 SWEEPS_MS = 12_000  # two stall sweeps
 
@@ -43,6 +43,16 @@ def test_a_priority_given_later_does_not_change_the_first_line(world: World) -> 
     world.ok("ChangePriority", id=job_id, priority=7)
 
     assert ["waiting"] == timeline(world, job_id)
+
+
+def test_what_a_new_priority_writes_down_gets_into_the_file() -> None:
+    world = persistent_world()
+    job_id = world.push()
+    world.settle()
+    world.send("ChangePriority", id=job_id, priority=7)
+
+    assert isinstance(world.storage, ScriptedStorage)
+    assert {("rewritten", job_id), ("changed", job_id)} == set(world.storage.notes)
 
 
 def test_a_run_that_ended_with_its_connection_stays_in_the_timeline(world: World) -> None:

@@ -327,3 +327,18 @@ def test_a_blocked_group_is_looked_at_once_not_at_every_pull() -> None:
     assert groups is not None
 
     assert 0 == len(groups._ring)
+
+
+def test_pullers_of_different_terms_leave_no_trace_in_groups_that_rest() -> None:
+    world = World()
+    for group in ("a", "b"):
+        push(world, group, group)
+        world.ok("RateLimitGroup", queue="q", groupId=group, duration=60_000)
+    for limit in (1, 2) * 10:
+        assert [None] == pulled(world, 1, group={"concurrency": limit})
+    groups = world.engine.queues["q"].run_set.groups
+    assert groups is not None
+
+    assert 2 == len(groups._resting)
+    world.leap(60_000)
+    assert ["a", "b", None] == pulled(world, 3)

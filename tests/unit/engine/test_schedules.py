@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from bunqueue.engine import schedules
+from bunqueue.engine.cron import Definition
 from bunqueue.errors import StorageFailed
 from tests.support.engine import START, World, persistent_world
 
@@ -701,7 +704,42 @@ def test_what_is_due_at_once_is_done_in_bounded_pieces(world: World) -> None:
         made.append(world.counts().get("waiting", 0))
         world.clock.ms += 1
 
-    assert [100, 200, 300, 300] == made
+    per_tick = schedules.FIRED_PER_TICK
+    assert [per_tick, 2 * per_tick, total, total] == made
+
+
+def test_a_run_costs_the_same_whatever_the_number_of_schedulers() -> None:
+    few, many = calls_per_run(50), calls_per_run(10_000)
+
+    assert many < 1.2 * few
+
+
+def calls_per_run(total: int) -> float:
+    """Return how many Python calls one of the first 50 runs costs, of so many schedulers."""
+    world = World()
+    timetable = Definition(
+        name="",
+        queue="q",
+        job_name="n",
+        data=b"\xc0",
+        schedule="*/5 * * * *",
+        timezone="Asia/Tokyo",
+    )
+    for number in range(total):
+        world.engine.set_cron(replace(timetable, name=f"c{number}"), False, False, world.now)
+    world.clock.ms += 5 * MINUTE
+    calls = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        world.engine.tick(world.now)
+    finally:
+        sys.setprofile(None)
+    return calls / world.engine.schedules.fired
 
 
 def test_the_heap_does_not_grow_with_redefinitions(world: World) -> None:

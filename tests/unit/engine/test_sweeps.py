@@ -395,6 +395,24 @@ def test_late_sweeps_let_waiting_heartbeats_in_first(world: World) -> None:
     assert token
 
 
+def test_time_in_which_nobody_could_be_heard_ends_no_lease() -> None:
+    world = persistent_world()
+    job_id = world.push()
+    _, token = world.lease(lockTtl=3_000)
+    world.ok("SetStallConfig", queue="q", config={"stallInterval": 2_000, "gracePeriod": 0})
+
+    world.storage.is_hanging = True  # heartbeats wait in the sockets
+    world.forward(60_000)
+    world.storage.is_hanging = False
+
+    assert "active" == world.state(job_id)
+    world.ok("JobHeartbeat", id=job_id, token=token)
+    world.forward(2_500)
+    assert "active" == world.state(job_id)
+    world.forward(2_500)
+    assert "waiting" == world.state(job_id)
+
+
 @pytest.mark.parametrize("row", TIMED, ids=lambda row: row.name)
 def test_every_sweep_runs_on_an_empty_engine(world: World, row: Timed) -> None:
     row.run(world.engine, world.now, row.per_tick)

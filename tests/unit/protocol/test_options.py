@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.protocol import options
 from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.protocol.options import (
     BY_WIRE,
@@ -13,7 +14,6 @@ from bunqueue.protocol.options import (
     OPTIONS,
     JobOptions,
     check_options,
-    python_names,
     sets_no_option,
     shared_options,
 )
@@ -188,7 +188,7 @@ def test_a_request_without_options_is_seen_as_such() -> None:
 
 
 def test_every_option_is_one_row() -> None:
-    assert len(OPTIONS) == len(BY_WIRE) == len(set(python_names()))
+    assert len(OPTIONS) == len(BY_WIRE) == len({option.python for option in OPTIONS})
     for option in OPTIONS:
         assert option.field.kind()
 
@@ -201,3 +201,14 @@ def test_what_was_given_makes_the_same_set_again() -> None:
     for slot in JobOptions.__slots__:
         if slot != "reply":
             assert getattr(options, slot) == getattr(again, slot)
+
+
+def test_sets_that_come_once_do_not_end_the_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_interned", {})
+    monkeypatch.setattr(options, "OPTION_SETS_MAX", 4)
+    for number in range(20):
+        shared_options({"timeout": number})
+
+    assert shared_options({"timeout": 99}) is shared_options({"timeout": 99})
+    assert shared_options({}) is DEFAULT_OPTIONS
+    assert 4 >= len(options._interned)

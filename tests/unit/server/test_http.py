@@ -8,6 +8,7 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event as Flag
 from gevent.socket import create_connection
 from gevent.socket import socket as HubSocket
 
@@ -239,6 +240,62 @@ def test_a_silent_link_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(http, "KEEP_ALIVE_S", 0.02)
 
     assert b"" == site.say(b"")
+
+
+@pytest.mark.parametrize("half", [b"", b"GET /li", LIVE + b"X-Slow: "])
+def test_half_a_request_makes_room_for_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch, half: bytes
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http, "ROOM_S", 0.01)
+    with gevent.Timeout(WAIT_S_MAX):
+        site = Site()
+        slow = []
+        for _ in range(10):  # more than there is room for
+            sock = site.open()
+            sock.sendall(half)
+            slow.append(sock)
+
+        assert 200 == site.ask("GET", "/live")[0]
+        assert b"" == read_all(slow[0])  # the longest wait ends first
+        assert site.server.connections() <= 3
+        site.close()
+
+
+def test_who_is_being_answered_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "ROOM_S", 0.01)
+    with gevent.Timeout(WAIT_S_MAX):
+        site = Site()
+        gate = Flag()
+        inside = Flag()
+
+        def wait_for_gate() -> dict[str, int]:
+            inside.set()
+            gate.wait()
+            return {}
+
+        monkeypatch.setattr(site, "connections", wait_for_gate)
+        busy = gevent.spawn(site.ask, "GET", "/health")
+        inside.wait()
+        idle = [site.open() for _ in range(4)]
+
+        assert 200 == site.ask("GET", "/live")[0]
+        gate.set()
+        assert 200 == busy.get()[0]
+        assert b"" == read_all(idle[0])
+        site.close()
+
+
+def test_an_answer_that_nobody_takes_is_given_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "SEND_S_MAX", 0.02)
+    sock = site.open()
+    sock.sendall((LIVE + b"\r\n") * 20_000)  # in answers: more than the buffers take
+
+    while site.server.connections():
+        gevent.sleep(0.005)
 
 
 def test_a_short_body_nobody_reads_keeps_the_link(site: Site) -> None:

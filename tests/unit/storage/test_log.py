@@ -215,6 +215,36 @@ def test_an_admitted_job_is_written_as_queued(rig):
     assert [] == rig.writer.rows("state")
 
 
+def test_who_follows_hurries_nothing_and_is_told_after_the_undos(rig):
+    told = []
+    rig.log.added(make_job(1))
+    rig.log.follow(told.append)
+    rig.loop.end_turn()
+    assert [] == rig.writer.batches
+
+    rig.log.sync(told.append, ("undone",))
+    rig.loop.end_turn()
+    rig.writer.fail()
+    assert ["undone", False] == told
+
+
+def test_who_follows_nothing_is_told_by_the_timer(rig):
+    told = []
+    rig.log.follow(told.append)
+    assert [FLUSH_MS] == rig.loop.ring()
+
+    assert [True] == told
+    assert [] == rig.writer.batches
+
+
+def test_what_is_noted_just_before_a_cut_is_in_that_batch(rig):
+    rig.log.before_cut = lambda: rig.log.put("metrics_minute", "q|1", (2, 3))
+    rig.log.added(make_job(1))
+    rig.settle()
+
+    assert [["q|1", 2, 3]] == rig.writer.rows("metrics_minute")
+
+
 def test_the_newest_row_of_a_small_table_wins(rig):
     rig.log.put("queues", "emails", (1, *[None] * 6, 0, 0))
     rig.log.put("queues", "emails", (0, *[None] * 6, 5, 0))
@@ -565,6 +595,20 @@ def test_a_slow_disk_is_congestion(rig, monkeypatch):
     assert not rig.log.is_congested
     monkeypatch.setattr(log_module, "CONGESTED_MS", 0)
     assert rig.log.is_congested
+
+
+def test_a_disk_that_has_long_been_silent_is_told_as_trouble(rig, monkeypatch):
+    rig.log.added(make_job(1))
+    rig.loop.ring()
+    assert rig.log.status()["error"] is None
+    monkeypatch.setattr(log_module, "SILENT_MS", 0)
+    status = rig.log.status()
+
+    assert status["error"].startswith("the disk has not answered for ")
+    assert status["since"] <= 1_000
+    assert not status["diskFull"]
+    rig.writer.commit()
+    assert rig.log.status()["error"] is None
 
 
 def test_a_disk_that_refuses_is_no_congestion_so_that_pushes_are_served_from_memory(

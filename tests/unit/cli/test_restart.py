@@ -1,0 +1,87 @@
+"""The broker's interpreter starts again with another allocator and without tokens, if it can."""
+
+import os
+import sys
+
+import pytest
+
+from bunqueue.cli import restart
+
+
+class Started(Exception):
+    """The process would have been replaced."""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What the process would be replaced with: arguments and environment."""
+    seen = []
+
+    def execve(_path, args, environ):
+        seen.append((args[1:], environ))
+        raise Started
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr(restart, "_is_glibc", lambda: True)
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    monkeypatch.delenv("AUTH_TOKENS", raising=False)
+    return seen
+
+
+def start(monkeypatch, *words):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "bunqueue", *words])
+    restart.start_again(list(words))
+
+
+def test_the_broker_starts_again_with_the_allocator_of_the_c_library(started, monkeypatch):
+    with pytest.raises(Started):
+        start(monkeypatch, "start", "--tcp-port", "0")
+
+    [(args, environ)] = started
+    assert ["-m", "bunqueue", "start", "--tcp-port", "0"] == args
+    assert "malloc" == environ["PYTHONMALLOC"]
+    assert "AUTH_TOKENS" not in environ
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("start", "--auth-tokens", "a,b", "--tcp-port", "0"),
+        ("start", "--auth-tokens=a,b", "--tcp-port", "0"),
+        ("start", "--tcp-port", "0", "--auth", "a,b"),
+    ],
+)
+def test_tokens_leave_the_command_line(started, monkeypatch, capsys, words):
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+
+    with pytest.raises(Started):
+        start(monkeypatch, *words)
+
+    [(args, environ)] = started
+    assert ["-m", "bunqueue", "start", "--tcp-port", "0"] == args
+    assert "a,b" == environ["AUTH_TOKENS"]
+    warning = capsys.readouterr().err
+    assert "AUTH_TOKENS_FILE" in warning
+    assert "a,b" not in warning
+
+
+@pytest.mark.parametrize("words", [("start",), ("start", "--auth-tokens"), ()])
+def test_without_a_reason_the_process_stays(started, monkeypatch, words):
+    monkeypatch.setenv("PYTHONMALLOC", "default")
+
+    start(monkeypatch, *words)
+
+    assert [] == started
+
+
+def test_an_interpreter_that_cannot_start_again_goes_on_as_it_is(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    monkeypatch.setattr(os, "execve", refuse)
+    monkeypatch.setattr(restart, "_is_glibc", lambda: True)
+
+    start(monkeypatch, "start")
+
+    assert "PYTHONMALLOC" not in os.environ
