@@ -27,6 +27,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "storage_driver": ("memory", "memory"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
+    "orphaned_dependency": ("fail", "fail"),
     "tcp_socket_path": ("/run/t.sock", "/run/t.sock"),
     "http_socket_path": ("/run/h.sock", "/run/h.sock"),
     "data_path": ("/data/q.db", "/data/q.db"),
