@@ -11,6 +11,7 @@ or run user code happens in the worker's own world.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from bunqueue.errors import BunqueueError, CommandTimeoutError, ConnectionClosed
 BEAT_TIMEOUT_S_MIN = 1.0  # a beat may take half a period, but not less than this
 RETRY_S = (0.5, 1.0, 2.0, 5.0)  # after a beat that did not get through; never longer than a period
 START_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 1.0
 
 log = logging.getLogger("bunqueue.worker")
 
@@ -54,13 +56,15 @@ class LeaseKeeper:
     """The thread and its hub; one per process, see ``keeper()``."""
 
     def __init__(self) -> None:
-        import gevent  # imported here, so that its idea of the main thread is right
+        import gevent.event  # imported here, so that its idea of the main thread is right
 
         self._gevent: Any = gevent
         is_watchable = not worlds.standard().is_native and worlds.is_main_thread()
         self._main_hub: Any = gevent.get_hub() if is_watchable else None
         self._loop: Any = None
+        self._over: Any = None
         self._started = worlds.Latch()
+        self._ended = worlds.Latch()
         self._links: dict[tuple[Any, ...], Any] = {}
         self._users: dict[Any, int] = {}
         self._tasks: dict[Beater, Any] = {}
@@ -74,10 +78,21 @@ class LeaseKeeper:
         # A started async watcher keeps the loop alive while nobody beats.
         alive = hub.loop.async_()
         alive.start(lambda: None)
+        self._over = self._gevent.event.Event()
         if self._main_hub is not None:
             self._gevent.spawn(HubWatch(self._main_hub).run)
         self._started.set()
-        hub.join()
+        self._over.wait()
+        self._ended.set()
+
+    def end(self) -> None:
+        """End the thread, for the interpreter is about to end. Waits, but not for long.
+
+        A thread with greenlets that is still there then takes the process down with it: the
+        interpreter unwinds it from outside, greenlet stacks and all.
+        """
+        self._loop.run_callback_threadsafe(self._over.set)
+        self._ended.wait(END_TIMEOUT_S)
 
     # -- called by workers, from any native thread ---------------------------------------------
 
@@ -167,7 +182,13 @@ def keeper() -> LeaseKeeper:
     if _keeper is None:
         forks.watch(_forgetter)
         _keeper = LeaseKeeper()
+        atexit.register(_end_at_exit)
     return _keeper
+
+
+def _end_at_exit() -> None:
+    if _keeper is not None:  # a forked child has none
+        _keeper.end()
 
 
 class _Forgetter:

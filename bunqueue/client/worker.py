@@ -51,6 +51,10 @@ from bunqueue.errors import BunqueueError, RateLimitError
 
 Processor = Callable[..., Any]
 
+# A handler is told that its time is over only after the broker has noticed: a handler that gives
+# up at once would else complete the job in the last millisecond.
+TIMEOUT_GRACE_S = 0.1
+
 log = logging.getLogger("bunqueue.worker")
 
 
@@ -430,7 +434,8 @@ class Worker(EventEmitter, ManualControl):
         self.rate_gate.note_start()
         timeout_ms = delivery.job.raw.get("timeout")
         if timeout_ms and self.leases.are_kept:
-            lease.keeper().later(timeout_ms / 1000, lambda: self._outlived(delivery))
+            after_s = timeout_ms / 1000 + TIMEOUT_GRACE_S
+            lease.keeper().later(after_s, lambda: self._outlived(delivery))
         self.executor_object.submit(delivery)
 
     def release(self, delivery: Delivery, keep_lease: bool = False) -> None:
