@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.leaks import WorkersLeft
 
 # Coverage, gevent and a busy machine each make an example slow; none makes it wrong.
 settings.register_profile("house", deadline=None, print_blob=True)
@@ -27,3 +28,13 @@ def memory_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker process without a file."""
     with BrokerProcess(tmp_path) as process:
         yield process
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left() -> Iterator[None]:
+    """Fail the test that leaves a worker behind, which would beat, pull and log in later ones."""
+    before = WorkersLeft()
+    yield
+    left = before.clear()
+    if left:
+        pytest.fail(f"left behind: {', '.join(left)}", pytrace=False)

@@ -44,6 +44,7 @@ class Closing:
                     self._gate.wait(LOOK_S if self._is_forced or self._acks_waiting() else None)
             self._leave()
         finally:
+            worker.leases.stop()  # also where the goodbye broke off
             worker.executor_object.close()
             worker.post_event("closed")
             worker.mailbox.close(LISTENER_TIMEOUT_S)

@@ -39,6 +39,7 @@ class HeldLeases:
         self.beat_timeout_s = lease.beat_timeout_s(self.beat_s)
         self.connection = worker.connection
         self.are_kept = False
+        self._is_over = False
 
     @property
     def lease_s(self) -> float:
@@ -50,9 +51,12 @@ class HeldLeases:
         if self._is_wanted:
             lease.keeper().add(self)
             self.are_kept = True
+            if self._is_over:  # a close in another thread has overtaken the start
+                self.stop()
 
     def stop(self) -> None:
-        """Have the keeper beat no longer."""
+        """Have the keeper beat no longer, now or ever."""
+        self._is_over = True
         if self.are_kept:
             self.are_kept = False
             lease.keeper().remove(self)

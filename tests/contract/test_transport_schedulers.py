@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bunqueue import BunqueueError, CommandError, Queue, shutdown_manager
+from tests.support.logs import said
 from tests.support.transports import Transport, tcp_broker, transport
 
 __all__ = ["tcp_broker", "transport"]
@@ -111,12 +113,12 @@ def test_an_unknown_member_is_a_mistake_of_the_caller(transport: Transport) -> N
 def test_an_option_that_scheduled_jobs_cannot_have_is_ignored_with_a_warning(
     transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue = transport.queue()
+    queue = transport.queue(logger=logging.getLogger("bunqueue.own"))
     queue.upsert_job_scheduler("x", {"every": 60_000}, {"opts": {"lifo": True, "tags": ["a"]}})
 
-    assert ["a scheduler's jobs cannot have these options: lifo tags"] == [
-        record.getMessage() for record in caplog.records if record.levelname == "WARNING"
-    ]
+    assert ["a scheduler's jobs cannot have these options: lifo tags"] == said(
+        caplog, "bunqueue.own", logging.WARNING
+    )
 
 
 def test_a_worker_gets_the_jobs_of_a_scheduler(transport: Transport) -> None:

@@ -104,9 +104,9 @@ def test_the_address_of_the_command_line_wins_over_that_of_the_module():
     assert ("localhost", 7000, "new") == (connection.host, connection.port, connection.token)
 
 
-def test_a_started_worker_keeps_its_options():
+def test_a_started_worker_keeps_its_options(monkeypatch):
     one = worker()
-    one.is_started = True
+    monkeypatch.setattr(one, "is_started", True)
 
     with pytest.raises(UsageError, match="has started already"):
         override("module:worker", one, {"concurrency": 9})

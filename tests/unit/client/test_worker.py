@@ -446,18 +446,34 @@ def test_closing_waits_for_acks_under_way(broker: FakeBroker, make: Workers) -> 
 
 def test_jobs_that_come_while_closing_go_back(broker: FakeBroker, make: Workers) -> None:
     held: list[Message] = []
-    broker.answers["PULLB"] = lambda message: held.append(message) or "silence"
-    worker = make(lambda _job: None, poll_timeout_ms=30_000)
+    broker.answers["PULLB"] = lambda message: (
+        None if broker.jobs else held.append(message) or "silence"
+    )
+    broker.add("a")
+    go_on = threading.Event()
+    worker = make(lambda _job: go_on.wait(WAIT_S), poll_timeout_ms=30_000)
     worker.start()
-    broker.server.wait_for("PULLB")
-    worker.is_closing = True  # as close() does first
+    until(lambda: held)
+    worker.close(0)  # the running job keeps it from cutting the long poll
 
     broker.server.connections[0].reply(
-        held[0], jobs=[{"id": "a", "queue": "q", "name": "n"}], tokens=["token-a"]
+        held[0], jobs=[{"id": "b", "queue": "q", "name": "n"}], tokens=["token-b"]
     )
 
     moved = broker.server.wait_for("MoveToWait")
-    assert ("a", "token-a") == (moved["id"], moved["token"])
+    assert ("b", "token-b") == (moved["id"], moved["token"])
+    go_on.set()
+    assert worker.close(WAIT_S)
+
+
+def test_heartbeats_that_have_ended_do_not_start_again(make: Workers) -> None:
+    """A close that overtakes its start says stop before start."""
+    leases = make(lambda _job: None).leases
+
+    leases.stop()
+    leases.start()
+
+    assert not leases.are_kept
 
 
 def test_a_handler_may_close_its_own_worker(broker: FakeBroker, make: Workers) -> None:

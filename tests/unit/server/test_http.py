@@ -18,6 +18,7 @@ from bunqueue.server import http
 from bunqueue.server.app import App
 from bunqueue.server.http import HttpServer
 from bunqueue.server.routes import ROUTES
+from tests.support.logs import said
 from tests.support.wire import make_broker
 
 WAIT_S_MAX = 5.0
@@ -318,7 +319,7 @@ def test_a_failure_inside_is_one_line_and_an_internal_error(
     status, _, body = site.ask("GET", "/health")
 
     assert (500, "Internal server error") == (status, json.loads(body)["error"])
-    assert ["request failed path=/health"] == [record.message for record in caplog.records]
+    assert ["request failed path=/health"] == said(caplog, "bunqueue.server")
 
 
 # -- the Unix socket -------------------------------------------------------------------------------
