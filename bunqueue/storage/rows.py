@@ -164,10 +164,9 @@ def _detail(extra: Extra) -> dict[str, Any]:
         detail["history"] = extra.history
     if extra.progress_message is not None:
         detail["progress_message"] = extra.progress_message
-    if extra.dead is not None:
-        detail["dead"] = {name: getattr(extra.dead, name) for name in DeadLetter.__slots__}
-    if extra.retry is not None:
-        detail["retry"] = extra.retry
+    for name, letter in (("dead", extra.dead), ("retry", extra.retry)):
+        if letter is not None:
+            detail[name] = {part: getattr(letter, part) for part in DeadLetter.__slots__}
     return detail
 
 
@@ -287,13 +286,18 @@ def _read_detail(extra: Extra, detail: dict[str, Any]) -> Extra:
     extra.stacktrace = detail.get("stacktrace")
     extra.history = detail.get("history") or []
     extra.progress_message = detail.get("progress_message")
-    extra.retry = detail.get("retry")
-    dead = detail.get("dead")
-    if dead is not None:
-        extra.dead = DeadLetter(dead["entered_at"], dead["reason"], dead["error"])
-        for name in DeadLetter.__slots__:
-            setattr(extra.dead, name, dead.get(name))
+    extra.dead = _read_letter(detail.get("dead"))
+    extra.retry = _read_letter(detail.get("retry"))
     return extra
+
+
+def _read_letter(saved: dict[str, Any] | None) -> DeadLetter | None:
+    if saved is None:
+        return None
+    letter = DeadLetter(saved["entered_at"], saved["reason"], saved["error"])
+    for name in DeadLetter.__slots__:
+        setattr(letter, name, saved.get(name))
+    return letter
 
 
 def _read_map(packed: bytes, read: Callable[[dict[str, Any]], T]) -> T | None:
