@@ -24,6 +24,8 @@ from docopt import docopt
 from bunqueue.commands import dispatch
 from bunqueue.commands.job_wire import pack_job
 from bunqueue.commands.registry import COMMANDS
+from bunqueue.engine.cron_text import parse
+from bunqueue.engine.cron_times import next_run, zone_of
 from bunqueue.engine.engine import Engine
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.job import Job
@@ -98,6 +100,7 @@ def rows() -> list[Row]:
     whole: dict[str, Any] = msgpack.unpackb(pack_job(job, False), strict_map_key=False)
     check = COMMANDS["PUSH"].check
     with_options = {**PUSH, **OPTIONS}
+    weekdays, rome = parse("0 9 * * MON-FRI"), zone_of("Europe/Rome")
 
     def make_job() -> Job:
         return Job("id", 1, queue, "send", data, DEFAULT_OPTIONS, 0, NOW, NOW, QUEUED)
@@ -114,6 +117,7 @@ def rows() -> list[Row]:
         ("reply with reqId", lambda: encode_reply(b"\x81\xa2ok\xc3", b"\xa800000001", False)),
         ("dispatch PUSH", lambda: dispatch(push_peer, PUSH)),
         ("dispatch PUSH, PULL, ACK", lambda: cycle(cycle_peer)),
+        ("cron, the next run in a zone", lambda: next_run(weekdays, rome, NOW)),
         (f"dispatch PUSHB, PULLB, ACKB of {BATCH}", lambda: cycle_in_batches(batch_peer)),
     ]
 

@@ -6,8 +6,8 @@ with commas between them, a part is ``*``, a value, an ascending range, or one o
 Sunday is 0 and 7. What other dialects add (``L W # ? ~ H``, ranges that wrap around) is refused
 here, so that an expression means the same on every broker or nothing at all.
 
-An own parser and not a library's, since every library takes some of those; see ``cron_times`` for
-the other half.
+An own parser and not a library's, since every library takes some of those; what it has read is
+given to one in ``cron_times``.
 """
 
 from dataclasses import dataclass

@@ -39,6 +39,8 @@ DOORS: dict[str, set[str]] = {
 }
 PURE = ("protocol", "engine", "commands")
 IMPURE = {"gevent", "sqlite3", "apsw", "socket", "threading", "time", "random", "os", "asyncio"}
+# Knows a clock and chance, but not if it is always given a start, as that file does.
+CALENDAR, CALENDAR_FILE = "croniter", "engine/cron_times.py"
 LEAVES = {"errors", "config", "logs"}
 
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -121,6 +123,12 @@ def test_a_pure_room_takes_chance_and_time_from_outside(file: str) -> None:
     }
 
     assert set() == called & {"open", "print", "input", "Random", "__import__"}
+
+
+def test_only_one_file_meets_the_calendar() -> None:
+    found = [file for file in FILES if CALENDAR in {name.split(".")[0] for name in imports(file)}]
+
+    assert [CALENDAR_FILE] == found
 
 
 def test_every_room_is_in_the_table() -> None:

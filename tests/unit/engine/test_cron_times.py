@@ -1,13 +1,18 @@
 """When a schedule runs, on ordinary days and on the nights when clocks are moved.
 
-The tables were read off the reference server; ``moments_by_the_rules`` is the rule itself, applied
-to every minute in turn.
+The tables were read off the reference server, and ``cron_runs.json`` was recorded from its parser
+(``tests/support/record_cron_runs.mjs``); ``moments_by_the_rules`` is the rule itself, applied to
+every minute in turn.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -177,6 +182,48 @@ def test_an_unknown_zone_is_named(name: str) -> None:
 )
 def test_an_interval_stays_on_its_grid(now: int, expected: int) -> None:
     assert expected == after_interval(100, 1_000, now)
+
+
+def test_the_calendar_is_not_loaded_before_there_is_a_schedule() -> None:
+    program = "import sys, bunqueue.engine.schedules; print('croniter' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert "False" == done.stdout.strip(), done.stderr
+
+
+# -- what the reference's parser said --------------------------------------------------------------
+
+RECORDED = json.loads(Path(__file__).with_name("cron_runs.json").read_text("utf-8"))
+# (zone, start, schedule) -> ours; where we differ, and which rule of ours is why.
+GAP_RUNS_ONCE = [10800, 93600, 93620, 93640]  # the first skipped slot; the reference runs three
+DIFFERENT = {
+    ("Europe/Rome", "2026-03-28T22:00Z", "*/20 0 2 * * *"): GAP_RUNS_ONCE,
+    (NEW_YORK, "2026-03-08T04:00Z", "*/20 0 2 * * *"): GAP_RUNS_ONCE,
+    (LORD_HOWE, "2026-10-03T13:00Z", "*/20 0 2 * * *"): [9000, 93600, 93620, 93640],
+    # 00:15 is the first reading behind the gap; the reference leaves it out.
+    (KATHMANDU, "1985-12-31T15:00Z", "5-20/5 0 * * *"): [12600, 12900, 98400, 98700],
+}
+
+
+@pytest.mark.parametrize(("zone", "start", "schedules"), RECORDED)
+def test_schedules_run_when_the_reference_runs_them(
+    zone: str, start: str, schedules: dict[str, list[int]]
+) -> None:
+    begin = int(datetime.fromisoformat(start).timestamp())
+    found = {}
+    for expression, runs_s in schedules.items():
+        at = begin * 1000
+        found[expression] = []
+        for _ in runs_s:
+            following = next_run(parse(expression), zone_of(zone), at)
+            assert following is not None
+            at = following
+            found[expression].append(at // 1000 - begin)
+
+    ours = {
+        text: moments for (*night, text), moments in DIFFERENT.items() if night == [zone, start]
+    }
+    assert {**schedules, **ours} == found
 
 
 # -- the rules, applied to every minute ------------------------------------------------------------
