@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bunqueue.client.worlds import Gate, World, now
+from bunqueue.client.worlds import Gate, World, current, now
 from bunqueue.errors import (
     BunqueueError,
     CommandError,
@@ -115,6 +115,7 @@ class AddBatcher:
         self._flushing = 0
         self._lonely = 0  # adds in a row that met nobody
         self._crowd = deque[Gate]()  # callers parked because too many entries wait
+        self._leaving: list[Gate] = []  # those who wait for the end of all flushes
 
     def add(self, fields: dict[str, Any]) -> str:
         """Send one job, with others if they meet; return its id. Waits.
@@ -245,6 +246,27 @@ class AddBatcher:
             self._waiting[0].gate.open()
         else:
             self._flushing -= 1
+            if self._flushing == 0:
+                for gate in self._leaving.copy():
+                    gate.open()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way any more; False when the time is over first. Waits.
+
+        What waits to be sent needs no push: its callers send it as soon as the flush before it is
+        over. The caller of this may be in another world than they are.
+        """
+        gate = current().gate()
+        deadline = now() + timeout_s
+        self._leaving.append(gate)  # first, then look: a flush that ends now finds the gate
+        try:
+            while self._flushing:
+                left_s = deadline - now()
+                if left_s <= 0 or not gate.wait(left_s):
+                    return not self._flushing
+        finally:
+            self._leaving.remove(gate)
+        return True
 
     # -- sending ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 from bunqueue.broker import EmbeddedBroker, open_embedded
 from bunqueue.client import forks, values
 from bunqueue.client.endpoint import Endpoint
-from bunqueue.client.worlds import Gate, World, now
+from bunqueue.client.worlds import Gate, World, current, now
 from bunqueue.errors import (
     BunqueueError,
     CommandTimeoutError,
@@ -28,6 +28,7 @@ from bunqueue.errors import (
 
 PATH_VARIABLES = ("BUNQUEUE_DATA_PATH", "BQ_DATA_PATH", "DATA_PATH", "SQLITE_PATH")
 SHUTDOWN_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 5.0  # how long closing a queue waits for a disk that does not answer
 EXIT_TIMEOUT_S = 5.0  # the bound of the atexit hook, client.md 0.3
 
 
@@ -269,9 +270,16 @@ class EmbeddedPool:
             self._engine.pools.remove(self)
         try:
             self._engine.check()
+            self._flush()
+            self._engine.broker.close_peer(self._peer)
         except EmbeddedError:
             return  # the engine has gone, and let everybody go with it
-        self._engine.broker.close_peer(self._peer)
+
+    def _flush(self) -> None:
+        """Wait until what was done so far is in the file."""
+        gate = current().gate()
+        self._engine.broker.flush(lambda _is_written: gate.open())
+        gate.wait(FLUSH_TIMEOUT_S)
 
     def abandon(self) -> None:
         """A forked child leaves the parent's engine alone."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from bunqueue.client import requests
 from bunqueue.client.cancel import CancelSignal
+from bunqueue.client.dependencies import Selector, read_dependencies
 from bunqueue.client.options import camel, milliseconds
 from bunqueue.protocol.options import OPTIONS
 
@@ -30,6 +31,8 @@ class Job(Generic[Data]):
         signal: Tells a handler that its work is no longer wanted.
         worker: The worker that runs the job, or None.
         lease_lost: The broker has given the job to somebody else.
+        batch: The members of the native batch this job leads, or None.
+        failed_with: What this member of a batch fails with, or None.
     """
 
     def __init__(
@@ -44,6 +47,8 @@ class Job(Generic[Data]):
         self.signal = CancelSignal()
         self.worker: Any = None
         self.lease_lost = False
+        self.batch: list[Job[Any]] | None = None
+        self.failed_with: BaseException | str | None = None
         self._conn = connection
         self._on_progress = on_progress
         # In a handler: the transition that ended the delivery instead of an ACK or FAIL.
@@ -300,10 +305,14 @@ class Job(Generic[Data]):
 
     # -- operations -----------------------------------------------------------------------------
 
-    def _call(self, command: dict[str, Any]) -> dict[str, Any]:
+    def _bound(self) -> Any:
+        """Return the connection, which a job made by hand does not have."""
         if self._conn is None:
             raise RuntimeError("job is not bound to a connection")
-        reply: dict[str, Any] = self._conn.call(command)
+        return self._conn
+
+    def _call(self, command: dict[str, Any]) -> dict[str, Any]:
+        reply: dict[str, Any] = self._bound().call(command)
         return reply
 
     def _transition(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -380,8 +389,7 @@ class Job(Generic[Data]):
         """Wait for the result; see ``Queue.wait_for_job``."""
         from bunqueue.client.waiting import wait_for_job
 
-        del queue_events  # taken for BullMQ's sake; the broker tells as early as events do
-        return wait_for_job(self._conn, self.id, ttl_ms)
+        return wait_for_job(self._bound(), self.id, ttl_ms, queue_events)
 
     def remove(self) -> None:
         """Take the job out of its queue."""
@@ -456,6 +464,16 @@ class Job(Generic[Data]):
         reply = self._call(requests.of_job("GetIgnoredChildrenFailures", self.id))
         return dict(reply.get("values") or {})
 
+    def get_dependencies(
+        self, processed: Selector = None, unprocessed: Selector = None
+    ) -> dict[str, Any]:
+        """Return the job's children by what has become of them; see ``Queue``."""
+        return read_dependencies(self._bound(), self.id).pages(processed, unprocessed)
+
+    def get_dependencies_count(self) -> dict[str, int]:
+        """Return ``{"processed": n, "unprocessed": n}`` of the job's children."""
+        return read_dependencies(self._bound(), self.id).counts()
+
     def remove_child_dependency(self) -> bool:
         """Detach the job from its parent; False if that does not know it."""
         reply = self._call(requests.of_job("RemoveChildDependency", self.id))
@@ -469,6 +487,14 @@ class Job(Generic[Data]):
         """Let a twin in; True when the job held its key."""
         reply = self._call(requests.of_job("RemoveJobDeduplicationKey", self.id))
         return bool((reply.get("data") or {}).get("removed"))
+
+    def get_batch(self) -> list[Job[Any]]:
+        """Return the jobs of the native batch this one leads; itself alone without one."""
+        return self.batch if self.batch is not None else [self]
+
+    def set_as_failed(self, error: BaseException | str) -> None:
+        """Fail this member of a native batch, whatever the handler returns for the others."""
+        self.failed_with = error
 
     def is_cancelled(self) -> bool:
         """Tell whether the work was called off."""

@@ -20,15 +20,21 @@ from bunqueue.client.endpoint import (
 )
 from bunqueue.client.job import Job
 from bunqueue.client.options import to_wire, with_parent_link
+from bunqueue.client.queue_broker import QueueBroker
 from bunqueue.client.queue_changes import QueueChanges
 from bunqueue.client.queue_control import QueueControl
 from bunqueue.client.queue_flows import QueueFlows
+from bunqueue.client.queue_groups import QueueGroups
 from bunqueue.client.queue_reads import QueueReads
 from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
 
+CLOSE_DRAIN_S = 5.0  # how long close() waits for adds of other threads
 
-class Queue(QueueReads, QueueChanges, QueueControl, QueueSchedulers, QueueFlows):
+
+class Queue(
+    QueueReads, QueueChanges, QueueControl, QueueGroups, QueueSchedulers, QueueFlows, QueueBroker
+):
     """A named queue on a broker; safe to share between threads and greenlets.
 
     Args:
@@ -209,7 +215,12 @@ class Queue(QueueReads, QueueChanges, QueueControl, QueueSchedulers, QueueFlows)
         self.connection.connect()
 
     def close(self) -> None:
-        """Close the connection if it is this queue's own; a second call does nothing."""
+        """Let adds that are under way end, then close the connection if it is this queue's own.
+
+        Waits for them, but not for long. A second call does nothing.
+        """
+        for batcher in self._batchers.values():
+            batcher.drain(CLOSE_DRAIN_S)
         if self._owns_connection:
             self.connection.close()
 

@@ -226,30 +226,6 @@ class QueueControl:
         """Return how silent workers are found. Waits."""
         return dict(self._control("GetStallConfig").get("config") or {})
 
-    # -- the broker -----------------------------------------------------------------------------
-
-    def get_workers(self, *, scope: str = "server") -> list[dict[str, Any]]:
-        """Return the registered workers, of the broker or of this queue. Waits."""
-        if scope not in ("server", "queue"):
-            raise ValueError("scope must be 'server' or 'queue'")
-        data = self.connection.call({"cmd": "ListWorkers"}).get("data") or {}
-        workers = list(data.get("workers") or [])
-        if scope == "queue":
-            workers = [one for one in workers if self.queue_key in (one.get("queues") or [])]
-        return workers
-
-    def get_workers_count(self, *, scope: str = "server") -> int:
-        """Return how many workers are registered. Waits."""
-        return len(self.get_workers(scope=scope))
-
-    def get_stats(self) -> dict[str, Any]:
-        """Return the broker's figures. Waits."""
-        return dict(self.connection.call({"cmd": "Stats"}).get("stats") or {})
-
-    def list_queues(self) -> list[Any]:
-        """Return the names of all queues. Waits."""
-        return list(self.connection.call({"cmd": "ListQueues"}).get("queues") or [])
-
 
 def _config(
     config: Mapping[str, Any] | None, named: Mapping[str, Any], known: frozenset[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bunqueue.client import requests
+from bunqueue.client.dependencies import Selector, read_dependencies
 
 
 class QueueFlows:
@@ -41,3 +42,36 @@ class QueueFlows:
     def remove_unprocessed_children(self, job_id: str) -> None:
         """Cancel the children of a job that nobody has begun. Waits."""
         self.connection.call(requests.of_job("RemoveUnprocessedChildren", job_id))
+
+    def get_job_dependencies(
+        self, job_id: str, processed: Selector = None, unprocessed: Selector = None
+    ) -> dict[str, Any]:
+        """Return a job's children by what has become of them, a page of each side. Waits.
+
+        Args:
+            job_id: The parent's.
+            processed: ``{"cursor", "count"}``; all of them by default.
+            unprocessed: The same for the other side.
+
+        Returns:
+            ``{"processed": {key: result}, "unprocessed": [ids], "next_processed_cursor",
+            "next_unprocessed_cursor"}``, sorted; a next cursor is 0 at the end.
+        """
+        return read_dependencies(self.connection, job_id).pages(processed, unprocessed)
+
+    def get_job_dependencies_count(self, job_id: str) -> dict[str, int]:
+        """Return ``{"processed": n, "unprocessed": n}`` of a job's children. Waits."""
+        return read_dependencies(self.connection, job_id).counts()
+
+    def get_dependencies(
+        self, parent_id: str, type: str | None = None, start: int = 0, end: int = -1
+    ) -> dict[str, Any]:
+        """Return ``{"processed", "unprocessed"}`` of a job's children. Waits.
+
+        Args:
+            parent_id: The parent's id.
+            type: Only this side; the other one stays empty.
+            start: The first place.
+            end: The last place, included; -1 for all.
+        """
+        return read_dependencies(self.connection, parent_id).between(type, start, end)

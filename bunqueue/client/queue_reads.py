@@ -139,13 +139,17 @@ class QueueReads:
     ) -> Any:
         """Wait until a job is done and return its result.
 
+        Args:
+            job_id: The job.
+            timeout_ms: How long; None for 30 seconds.
+            queue_events: A ``QueueEvents`` of this queue, which tells without asking.
+
         Raises:
             JobFailedError: It failed for good.
             CommandError: It is gone, or never was.
             CommandTimeoutError: It is still under way after ``timeout_ms``.
         """
-        del queue_events  # taken for BullMQ's sake; the broker tells as early as events do
-        return wait_for_job(self.connection, job_id, timeout_ms)
+        return wait_for_job(self.connection, job_id, timeout_ms, queue_events)
 
     def wait_job_until_finished(
         self, job_id: str, queue_events: Any = None, ttl_ms: float | None = None

@@ -11,6 +11,8 @@ import math
 import time
 from typing import Any
 
+from bunqueue.client.emitter import EventEmitter
+from bunqueue.client.event_waiting import NOTHING, wait_by_events
 from bunqueue.errors import CommandError, CommandTimeoutError, JobFailedError
 
 TIMEOUT_MS_DEFAULT = 30_000
@@ -20,8 +22,14 @@ SIDE_CHECKS_MS = (1_000, 2_000, 4_000, 8_000, 30_000)  # after 1, 3, 7, 15 s, th
 PAUSE_S = 0.1  # after a hold that ended early for no reason we can see
 
 
-def wait_for_job(connection: Any, job_id: str, timeout_ms: float | None) -> Any:
+def wait_for_job(connection: Any, job_id: str, timeout_ms: float | None, events: Any = None) -> Any:
     """Wait until a job is done and return its result.
+
+    Args:
+        connection: The way to the broker.
+        job_id: The job.
+        timeout_ms: How long; None for 30 seconds.
+        events: A ``QueueEvents`` that decides at once; anything else is not used.
 
     Raises:
         JobFailedError: It failed for good.
@@ -29,6 +37,12 @@ def wait_for_job(connection: Any, job_id: str, timeout_ms: float | None) -> Any:
         CommandTimeoutError: It is still under way after ``timeout_ms``.
     """
     wait_ms = clamped_timeout_ms(timeout_ms)
+    if isinstance(events, EventEmitter):
+        wait_s = None if math.isinf(wait_ms) else wait_ms / 1000
+        result = wait_by_events(events, job_id, wait_s, lambda: _result_so_far(connection, job_id))
+        if result is NOTHING:
+            raise _timed_out(wait_ms)
+        return result
     deadline = time.monotonic() + wait_ms / 1000
     checks = 0
     while True:
@@ -45,7 +59,7 @@ def wait_for_job(connection: Any, job_id: str, timeout_ms: float | None) -> Any:
             return reply.get("result")
         _raise_if_over(connection, job_id)
         if time.monotonic() >= deadline:
-            raise CommandTimeoutError(f"waitUntilFinished timed out after {_shown(wait_ms)}ms")
+            raise _timed_out(wait_ms)
         if time.monotonic() - began < PAUSE_S:
             time.sleep(PAUSE_S)
         checks += 1
@@ -66,8 +80,21 @@ def clamped_timeout_ms(timeout_ms: float | None) -> float:
     return float(timeout_ms)
 
 
-def _shown(wait_ms: float) -> str:
-    return str(wait_ms) if math.isinf(wait_ms) else str(int(wait_ms))
+def _timed_out(wait_ms: float) -> CommandTimeoutError:
+    shown = str(wait_ms) if math.isinf(wait_ms) else str(int(wait_ms))
+    return CommandTimeoutError(f"waitUntilFinished timed out after {shown}ms")
+
+
+def _result_so_far(connection: Any, job_id: str) -> Any:
+    """Return the result of a completed job, ``NOTHING`` while it is under way.
+
+    A result that the broker keeps for consumers of a removed job counts as one.
+    """
+    reply = connection.call({"cmd": "WaitJob", "id": job_id, "timeout": 0})
+    if reply.get("completed"):
+        return reply.get("result")
+    _raise_if_over(connection, job_id)
+    return NOTHING
 
 
 def _raise_if_over(connection: Any, job_id: str) -> None:

@@ -231,3 +231,20 @@ def test_settings_that_cannot_work_are_refused() -> None:
         batch_settings({"max_size": 0})
     with pytest.raises(ValueError, match="max_delay_ms"):
         batch_settings({"max_delay_ms": float("inf")})
+
+
+def test_draining_waits_for_what_is_under_way_and_no_longer(broker: Broker) -> None:
+    batcher = batcher_on(broker)
+    assert batcher.drain(0)
+    adds = Adds(batcher)
+    adds.add("first")
+    broker.arrived.wait()
+    adds.add("second")
+    adds.wait_until_waiting(1)
+
+    assert not batcher.drain(0.001)
+    broker.go_on.set()
+
+    assert batcher.drain(10)
+    assert {"first": "id-first", "second": "id-second"} == adds.outcomes
+    adds.join()
