@@ -1,5 +1,6 @@
 """Cancellation: a signal that a handler can look at, wait for, or be called back by."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -60,38 +61,67 @@ class CancelSignal:
 
 
 class CancellationManager:
-    """Signals by job id."""
+    """Signals by job id, which can be aborted now or after a grace period."""
 
     def __init__(self) -> None:
         self._signals: dict[str, CancelSignal] = {}
+        self._timers: dict[str, threading.Timer] = {}
+        self._lock = threading.Lock()
 
-    def register(self, job_id: str) -> CancelSignal:
-        """Return the signal of a job that starts."""
-        return self._signals.setdefault(job_id, CancelSignal())
+    def register(self, job_id: str, signal: CancelSignal | None = None) -> CancelSignal:
+        """Return the signal of a job that starts.
+
+        Args:
+            job_id: The job.
+            signal: One it has already; None makes a new one.
+        """
+        with self._lock:
+            registered = self._signals[job_id] = signal or CancelSignal()
+        return registered
 
     def unregister(self, job_id: str) -> None:
         """Forget a job that has ended."""
-        self._signals.pop(job_id, None)
+        with self._lock:
+            self._signals.pop(job_id, None)
+            timer = self._timers.pop(job_id, None)
+        if timer is not None:
+            timer.cancel()
 
-    def cancel(self, job_id: str, reason: str | None = None) -> bool:
-        """Call a job off; False when it does not run."""
-        signal = self._signals.get(job_id)
-        if signal is None:
-            return False
-        signal.abort(reason)
-        return True
+    def cancel(self, job_id: str, grace_period_ms: float = 0) -> None:
+        """Call a job off, after a while if told so; nothing happens to one that does not run."""
+        with self._lock:
+            signal = self._signals.get(job_id)
+            if signal is None:
+                return
+            if grace_period_ms > 0:
+                timer = threading.Timer(grace_period_ms / 1000, signal.abort)
+                timer.daemon = True
+                earlier = self._timers.pop(job_id, None)
+                self._timers[job_id] = timer
+        if grace_period_ms > 0:
+            if earlier is not None:
+                earlier.cancel()
+            timer.start()
+        else:
+            signal.abort()
 
     def is_cancelled(self, job_id: str) -> bool:
         """Tell whether a running job was called off."""
-        signal = self._signals.get(job_id)
+        signal = self.get_signal(job_id)
         return signal is not None and signal.aborted
 
     def get_signal(self, job_id: str) -> CancelSignal | None:
         """Return the signal of a running job."""
-        return self._signals.get(job_id)
+        with self._lock:
+            return self._signals.get(job_id)
 
     def destroy_all(self) -> None:
         """Call every job off and forget them."""
-        for job_id in list(self._signals):
-            self.cancel(job_id)
-            self.unregister(job_id)
+        with self._lock:
+            signals, timers = list(self._signals.values()), list(self._timers.values())
+            self._signals.clear()
+            self._timers.clear()
+        for timer in timers:
+            timer.cancel()
+        for signal in signals:
+            signal.abort()

@@ -1,6 +1,7 @@
 """Telemetry: what a connection tells an observer, never tokens, payloads or results."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,11 @@ class Telemetry:
     def __init__(self, handler: TelemetryHandler | None = None, extended: bool = False) -> None:
         self.handlers: list[TelemetryHandler] = [handler] if handler is not None else []
         self.is_extended = extended
+
+    @staticmethod
+    def now_ms() -> float:
+        """Return a steady clock's milliseconds, to measure durations with."""
+        return time.monotonic() * 1000
 
     @property
     def is_on(self) -> bool:

@@ -89,13 +89,29 @@ def test_waiting_for_a_signal() -> None:
 
 def test_the_manager_knows_running_jobs() -> None:
     manager = CancellationManager()
-    signal = manager.register("a")
+    one, two = manager.register("a"), manager.register("b")
 
-    assert manager.cancel("a", "why")
-    assert (True, "why") == (signal.aborted, signal.reason)
-    assert not manager.cancel("b")
+    manager.cancel("a")
+    manager.cancel("nobody")
+    assert (True, False) == (one.aborted, two.aborted)
+    assert (True, False) == (manager.is_cancelled("a"), manager.is_cancelled("nobody"))
     manager.destroy_all()
+    assert two.aborted
     assert manager.get_signal("a") is None
+
+
+def test_a_grace_period_ends_with_the_job_or_with_the_signal() -> None:
+    manager = CancellationManager()
+    ended, running = manager.register("ended"), manager.register("running")
+
+    manager.cancel("ended", 1_000_000)
+    manager.cancel("running", 1_000_000)
+    assert (False, False) == (ended.aborted, running.aborted)
+    manager.cancel("running", 1)
+    manager.unregister("ended")
+
+    assert running.wait(5)
+    assert not ended.aborted
 
 
 # -- rate gate ------------------------------------------------------------------------------------
