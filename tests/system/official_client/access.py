@@ -37,6 +37,13 @@ def a_worker_with_a_token_works(world: World) -> None:
     assert "let in" == queue.wait_for_job(job.id, 10_000)
 
 
+@scenario("auth")
+def a_producer_of_flows_shows_its_token(world: World) -> None:
+    steps = [{"name": name, "queueName": "chained"} for name in "ab"]
+    assert 2 == len(world.flows(token="second").add_chain(steps))
+    raises(CommandError, "Not authenticated", lambda: world.flows(token=None).add_chain(steps))
+
+
 @scenario()
 def a_stray_token_is_reported(world: World) -> None:
     queue = world.queue(token="nobody asked")

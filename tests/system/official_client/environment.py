@@ -54,7 +54,12 @@ def _build(home: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=SETUP_S_MAX)
     python = str(home / "bin" / "python")
     install = [python, "-m", "pip", "install", "--retries", RETRIES, REQUIREMENT]
-    done = subprocess.run(install, capture_output=True, text=True, timeout=SETUP_S_MAX)
+    try:
+        done = subprocess.run(install, capture_output=True, text=True, timeout=SETUP_S_MAX)
+    except subprocess.TimeoutExpired:
+        raise IndexUnreachable(
+            f"the package index did not deliver {REQUIREMENT} in {SETUP_S_MAX} s"
+        ) from None
     output = done.stdout + done.stderr
     if done.returncode and UNREACHABLE in output:
         raise IndexUnreachable(f"the package index cannot be reached for {REQUIREMENT}")

@@ -116,3 +116,24 @@ def a_retried_dead_letter_survives(world: World) -> None:
 
     assert "waiting" == queue.get_state(job.id)
     assert [] == queue.get_dlq()
+
+
+@scenario("restart")
+def flows_schedulers_and_groups_survive(world: World) -> None:
+    queue = world.queue()
+    steps = [{"name": name, "queueName": queue.name, "opts": {"durable": True}} for name in "ab"]
+    first_id, second_id = world.flows().add_chain(steps)
+    scheduler = f"{queue.name}-hourly"
+    queue.upsert_job_scheduler(scheduler, {"every": 3_600_000})
+    group = {"queue": queue.name, "groupId": "ann"}
+    queue.connection.call({"cmd": "SetGroupConcurrency", "concurrency": 3, **group})
+
+    _restart(world, queue)
+
+    assert "waiting-children" == queue.get_state(second_id)
+    assert 3_600_000 == queue.get_job_scheduler(scheduler)["repeatEvery"]
+    kept = queue.connection.call({"cmd": "GetGroupConcurrency", **group})["data"]
+    assert {"concurrency": 3} == kept
+    world.worker(queue, lambda _job: "done")
+    assert "done" == queue.wait_for_job(second_id, 20_000)
+    assert "completed" == queue.get_state(first_id)

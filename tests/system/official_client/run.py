@@ -20,7 +20,10 @@ from typing import Any
 
 from scenario import SCENARIOS, Scenario, World
 
-MODULES = ("adding", "working", "failing", "reading", "control", "leases", "access", "restarting")
+MODULES = (
+    "adding", "working", "failing", "reading", "control", "leases", "flows", "schedulers", "groups",
+    "hooks", "simple_mode", "watching", "completeness", "access", "restarting",
+)  # fmt: skip
 
 _output = threading.Lock()
 _asking = threading.Lock()

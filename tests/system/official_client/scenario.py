@@ -9,6 +9,7 @@ itself; those of one kind run side by side against one broker.
 | plain | open to all |
 | auth | knows the tokens "first" and "second" |
 | tls | speaks TLS, with a certificate of a private authority |
+| webhook | was told that webhooks may go to this machine |
 | restart | on a file; the scenario may ask for its death and return |
 
 The scenarios pass against the reference server 2.9.5 too (`tests/support/reference.py` tells
@@ -21,6 +22,12 @@ how to run them there). Where it does other than we do, they accept both and say
 | cleans_only_the_named_state | Clean "delayed" removes waiting jobs too | delayed ones only |
 | wait_for_job_tells_a_failure | answers at the deadline | answers at the failure |
 | a_poller_gets_what_a_closed_connection_gives_back | at its next poll | at once |
+| adds_a_tree_whose_leaves_run_first and two more | refuses the parent "pending" | takes the tree |
+| a_failed_child_holds_its_parent | cannot be detached | can be |
+| a_failed_child_can_be_ignored, a_parent_can_go_on_after_a_failure | lists nothing | the failure |
+| unprocessed_children_can_be_removed | the parent waits forever | it goes on |
+| a_scheduler_waits_for_its_last_job | counts runs left out | only those made |
+| a_webhook_is_told_what_happens_to_jobs | `job.pushed` without data | with it |
 
 Two traits of client 0.1.5 shape them as well. It looks for a job's name in `data`, from which
 servers take it out, so its `job.name` is None for pulled jobs: the name is read from the raw
@@ -37,7 +44,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bunqueue import Connection, Queue, Worker
+from bunqueue import Bunqueue, Connection, FlowProducer, Queue, Worker
 
 T = TypeVar("T")
 
@@ -97,6 +104,23 @@ class World:
         self.stack.callback(worker.close, 5)
         worker.wait_until_ready()
         return worker
+
+    def flows(self, **options: Any) -> FlowProducer:
+        """Open a producer of flows."""
+        producer = FlowProducer(**{**self.address, **options})
+        self.stack.callback(producer.close)
+        return producer
+
+    def simple(self, **options: Any) -> Bunqueue:
+        """Open a queue and its worker in one, as Simple Mode has them."""
+        settings = {"poll_timeout_ms": WORKER_POLL_MS, "concurrency": 1}
+        app = Bunqueue(
+            f"{self.name}-{next(self.numbers)}", **{**self.address, **settings, **options}
+        )
+        self.stack.callback(app.close)
+        if options.get("autorun", True):
+            app.worker.wait_until_ready()
+        return app
 
     def pull(self, queue: Queue, **fields: Any) -> tuple[dict[str, Any] | None, str | None]:
         """Take one job by hand: (job or None, token or None)."""
