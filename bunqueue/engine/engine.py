@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bunqueue.engine import (
     admission,
     claiming,
+    clock_steps,
     control,
     cron_control,
     deadletters,
@@ -295,7 +296,7 @@ class Engine:
     untie = dependencies.untie
 
     tick = sweeps.tick
-    clock_jumped = sweeps.clock_jumped
+    clock_jumped = clock_steps.clock_jumped
     run_out = sweeps.run_out
     arm_ttl = sweeps.arm_ttl
     expire_ttl = sweeps.expire_ttl

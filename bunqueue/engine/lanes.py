@@ -14,7 +14,7 @@ are equal. Stale entries are swept out when they outnumber the good ones.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bunqueue.engine.groups import NO_TERMS, Group, Groups, GroupTerms
@@ -86,6 +86,14 @@ class Lane:
             for _, _, stamp, job in heap:
                 if job.place == QUEUED and job.stamp == stamp:
                     yield job
+
+    def pull_forward(self, now: int) -> None:
+        """Follow the jobs, none of which is later than now any more; their order stays."""
+        if self.last_run_at > now:
+            self.last_run_at = now
+            self.last_seq = max((job.seq for job in self.fifo), default=0)
+        self.late = [(min(at, now), seq, stamp, job) for at, seq, stamp, job in sorted(self.late)]
+        heapq.heapify(self.late)
 
     def sweep(self) -> None:
         """Drop the stale entries."""
@@ -244,6 +252,38 @@ class RunSet:
             if self.groups is not None:
                 self.groups.sweep()
             self.stale = 0
+
+    def shift(self, is_span: "Callable[[Job], bool]", delta_ms: int) -> "list[Job]":
+        """Move along the delayed jobs that wait for a span, after a jump of the wall clock.
+
+        Returns:
+            Those jobs; their ``run_at`` has changed.
+        """
+        self.delayed = [
+            entry
+            for entry in self.delayed
+            if entry[3].place == QUEUED and entry[3].stamp == entry[2] and not entry[3].is_ripe
+        ]
+        moved = [job for _, _, _, job in self.delayed if is_span(job)]
+        for job in moved:
+            job.run_at += delta_ms
+        if moved:
+            self.delayed = [(job.run_at, seq, stamp, job) for _, seq, stamp, job in self.delayed]
+            heapq.heapify(self.delayed)
+        return moved
+
+    def pull_forward(self, now: int) -> "list[Job]":
+        """Let no ready job be later than now, after the wall clock was set back.
+
+        Returns:
+            The jobs whose ``run_at`` has changed.
+        """
+        moved = [job for job in self.jobs() if job.is_ripe and job.run_at > now]
+        for job in moved:
+            job.run_at = now
+        for lane in self.lanes.values():
+            lane.pull_forward(now)
+        return moved
 
     def next_due_at(self) -> int | None:
         """Return when the earliest delayed job falls due, or None."""

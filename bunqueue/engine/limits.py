@@ -51,6 +51,8 @@ class TokenBucket:
     def shift(self, delta_ms: int) -> None:
         """Follow a jump of the wall clock."""
         self._at += delta_ms
+        if self.expires_at is not None:
+            self.expires_at += delta_ms
 
 
 class Gate:

@@ -97,6 +97,11 @@ def following(repeat: Mapping[str, Any], now: int) -> dict[str, Any] | None:
     return {**repeat, "count": repeat["count"] + 1, "prevMillis": float(due_at)}
 
 
+def shifted(repeat: Mapping[str, Any], delta_ms: int) -> dict[str, Any]:
+    """Return the ``repeat`` of a waiting generation after the wall clock was set."""
+    return {**repeat, "prevMillis": repeat["prevMillis"] + delta_ms}
+
+
 def _due_at(repeat: Mapping[str, Any], now: int) -> int | None:
     offset: float = repeat.get("offset") or 0
     previous: float | None = repeat.get("prevMillis")

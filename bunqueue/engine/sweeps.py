@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bunqueue.engine import deadletters, schedules, workers
+from bunqueue.engine import deadletters, workers
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
@@ -84,11 +84,11 @@ def _count_no_silence(engine: "Engine", now: int) -> None:
         engine.deaf_at = None
         return
     if engine.deaf_at is not None and now > engine.deaf_at:
-        _shift_silences(engine, now - engine.deaf_at)
+        shift_silences(engine, now - engine.deaf_at)
     engine.deaf_at = now
 
 
-def _shift_silences(engine: "Engine", delta_ms: int) -> None:
+def shift_silences(engine: "Engine", delta_ms: int) -> None:
     """Move along whatever ends when its worker is silent for long."""
     for worker in engine.workers.values():
         worker.seen_at += delta_ms
@@ -107,33 +107,6 @@ def _run(engine: "Engine", row: Timed, now: int) -> None:
     except Exception:
         engine.totals.failed_sweeps += 1
         log.exception("sweep failed name=%s", row.name)
-
-
-def clock_jumped(engine: "Engine", delta_ms: int) -> None:
-    """Shift all spans after a jump of the wall clock: no lease ends in a block."""
-    engine.timers.shift(delta_ms)
-    for name in engine.timed_at:
-        engine.timed_at[name] += delta_ms
-    _shift_silences(engine, delta_ms)
-    if engine.deaf_at is not None:
-        engine.deaf_at += delta_ms
-    for queue in engine.queues.values():
-        queue.recount_at = 0  # the minute is another one now
-        if queue.gate.rate is not None:
-            queue.gate.rate.shift(delta_ms)
-        if queue.run_set.groups is not None:
-            queue.run_set.groups.shift(delta_ms)
-    # Moments that are promised in wall time (TTL, a delay with someone waiting) are set anew.
-    for job in list(engine.index):
-        if job.extra.ttl_timer is not None:
-            arm_ttl(engine, job)
-    now = engine.last_now = engine.last_now + delta_ms
-    schedules.clock_jumped(engine, delta_ms, now)
-    for queue in list(engine.queues.values()):
-        if queue.waiters:
-            with queue.shard.lock:
-                engine.serve(queue, now)
-    log.warning("wall clock jumped, spans were shifted delta_ms=%d", delta_ms)
 
 
 # -- exact deadlines ------------------------------------------------------------------------------

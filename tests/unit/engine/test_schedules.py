@@ -625,6 +625,47 @@ def test_a_restart_inside_a_repeated_hour_fires_no_slot_twice() -> None:
     assert 20 == len(made["hourly"]) == len(set(made["hourly"]))
 
 
+REPEATED_HOURS = [
+    ("Europe/Rome", "2026-10-24T22:50+00:00", 2),
+    ("America/New_York", "2026-11-01T03:50+00:00", 1),
+    ("Australia/Lord_Howe", "2026-04-04T13:20+00:00", 1),
+    ("America/Sao_Paulo", "2019-02-17T00:20+00:00", 23),
+]
+
+
+def made_in_a_repeated_hour(zone: str, start: str, hour: int, every_ms: int) -> list[list[str]]:
+    """Return when each of several schedules ran, with a restart after every so many ms."""
+    schedules = [f"30 {hour} * * *", f"*/10 {hour} * * *", "*/20 * * * *", f"5,45 {hour} * * *"]
+    world = persistent_world()
+    world.clock.ms = int(datetime.fromisoformat(start).timestamp() * 1000)
+    for number, schedule in enumerate(schedules):
+        name = f"q{number}"
+        fields = {"schedule": schedule, "timezone": zone, "preventOverlap": False}
+        world.ok("Cron", name=name, queue=name, **fields)
+    for _ in range(4 * HOUR // every_ms):
+        world.forward(every_ms)
+        world.settle()  # the job of a run is written after the run
+        world = restarted(world)
+    return [
+        sorted(
+            datetime.fromtimestamp(job["createdAt"] / 1000, UTC).strftime("%H:%M")
+            for job in world.ok("GetJobs", queue=f"q{number}", state="waiting", limit=100)["jobs"]
+        )
+        for number in range(len(schedules))
+    ]
+
+
+@pytest.mark.parametrize(("zone", "start", "hour"), REPEATED_HOURS)
+def test_restarts_at_any_side_of_a_repeated_hour_change_no_run(
+    zone: str, start: str, hour: int
+) -> None:
+    undisturbed = made_in_a_repeated_hour(zone, start, hour, 4 * HOUR)
+
+    assert all(undisturbed)
+    assert all(len(set(runs)) == len(runs) for runs in undisturbed)
+    assert undisturbed == made_in_a_repeated_hour(zone, start, hour, 6 * MINUTE)
+
+
 # -- a clock that is set --------------------------------------------------------------------------
 
 

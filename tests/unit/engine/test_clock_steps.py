@@ -1,0 +1,416 @@
+"""What is pending when somebody sets the wall clock a day forward or back.
+
+Two kinds of time. A *span* that the broker measures itself (a lease, a timeout, a long poll, the
+wait before another attempt, a window of a limit) goes on as if nothing had happened. A *moment*
+that was promised in wall time (a delay, a time to live, the age of a dead letter, a dedup ttl)
+comes when the clock says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.engine import World, persistent_world
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+PATIENT = {"stallTimeout": DAY}  # so that no stall ends what is tested
+
+both_ways = pytest.mark.parametrize("delta", [DAY, -DAY])
+
+
+@pytest.fixture
+def world() -> World:
+    return persistent_world()
+
+
+def step(world: World, delta_ms: int) -> None:
+    """Set the wall clock, as the broker's clock does."""
+    world.clock.ms += delta_ms
+    world.engine.clock_jumped(delta_ms)
+    world.engine.tick(world.now)
+    world.settle()
+
+
+def fail(world: World, backoff: int = MINUTE) -> str:
+    """Return a job that waits for its second attempt."""
+    job_id = world.push(backoff={"type": "fixed", "delay": backoff})
+    _, token = world.lease()
+    world.ok("FAIL", id=job_id, token=token, error="no")
+    return job_id
+
+
+# -- spans ----------------------------------------------------------------------------------------
+
+
+@both_ways
+def test_a_lease_keeps_what_is_left_of_it(world: World, delta: int) -> None:
+    job_id = world.push(**PATIENT)
+    world.lease(lockTtl=MINUTE)
+    world.forward(30 * SECOND)
+
+    step(world, delta)
+
+    world.forward(29 * SECOND)
+    assert "active" == world.state(job_id)
+    world.forward(3 * SECOND)
+    assert "waiting" == world.state(job_id)
+
+
+@both_ways
+def test_a_timeout_keeps_what_is_left_of_it(world: World, delta: int) -> None:
+    job_id = world.push(timeout=MINUTE, maxAttempts=1, **PATIENT)
+    world.lease(lockTtl=HOUR)
+    world.forward(30 * SECOND)
+
+    step(world, delta)
+
+    world.forward(30 * SECOND - 1)
+    assert "active" == world.state(job_id)
+    world.forward(1)
+    assert "failed" == world.state(job_id)
+
+
+@both_ways
+def test_a_parked_pull_ends_when_it_would_have(world: World, delta: int) -> None:
+    poll = world.poll(timeout=MINUTE)
+    world.forward(30 * SECOND)
+
+    step(world, delta)
+
+    world.forward(30 * SECOND - 1)
+    assert not poll.is_there
+    world.forward(1)
+    assert poll.is_there
+
+
+@both_ways
+def test_a_parked_pull_is_served_after_a_step(world: World, delta: int) -> None:
+    poll = world.poll(timeout=MINUTE)
+    step(world, delta)
+
+    job_id = world.push()
+
+    assert poll.reply is not None
+    assert job_id == poll.reply["job"]["id"]
+
+
+@both_ways
+def test_the_wait_for_another_attempt_is_as_long_as_it_was(world: World, delta: int) -> None:
+    job_id = fail(world, backoff=10 * MINUTE)
+    poll = world.poll(timeout=MINUTE)
+
+    step(world, delta)
+
+    assert "delayed" == world.state(job_id)
+    assert not poll.is_there
+    world.forward(12 * MINUTE)  # fixed backoff is spread by a fifth
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_the_wait_for_another_attempt_is_stored_anew(world: World, delta: int) -> None:
+    job_id = fail(world, backoff=10 * MINUTE)
+    step(world, delta)
+
+    world = world.restart()
+
+    assert "delayed" == world.state(job_id)
+    world.forward(12 * MINUTE)
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_a_job_that_repeats_by_interval_keeps_its_pace(world: World, delta: int) -> None:
+    world.push(repeat={"every": MINUTE, "limit": 10}, **PATIENT)
+    first, token = world.lease(lockTtl=HOUR)
+    world.forward(2 * MINUTE)
+    world.ok("ACK", id=first, token=token)
+    world.forward(10 * SECOND)
+
+    step(world, delta)
+
+    for left_s in (50, 60, 60):  # its interval, and that of those who follow
+        world.forward(left_s * SECOND - 1)
+        assert world.pull() is None
+        world.forward(1)
+        job_id = world.pull()
+        assert job_id is not None
+        world.ok("ACK", id=job_id)
+
+
+@both_ways
+def test_a_rate_limit_lets_the_next_job_go_in_time(world: World, delta: int) -> None:
+    world.ok("RateLimit", queue="q", limit=1, duration=MINUTE)
+    world.push(**PATIENT)
+    job_id = world.push()
+    world.pull()
+    world.forward(30 * SECOND)
+    poll = world.poll()
+
+    step(world, delta)
+
+    world.forward(30 * SECOND - 1)
+    assert not poll.is_there
+    world.forward(1)
+    assert poll.reply is not None
+    assert job_id == poll.reply["job"]["id"]
+
+
+@both_ways
+def test_a_temporary_limit_lasts_as_long_as_was_asked(world: World, delta: int) -> None:
+    world.ok("RateLimit", queue="q", limit=0, duration=SECOND, ttl=10 * MINUTE)
+    job_id = world.push()
+    world.forward(5 * MINUTE)
+
+    step(world, delta)
+
+    world.forward(5 * MINUTE - 1)
+    assert world.pull() is None
+    world.forward(1)
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_a_temporary_limit_is_stored_anew(world: World, delta: int) -> None:
+    world.ok("RateLimit", queue="q", limit=0, duration=SECOND, ttl=10 * MINUTE)
+    job_id = world.push()
+    step(world, delta)
+
+    world = world.restart()
+
+    world.forward(10 * MINUTE - 1)
+    assert world.pull() is None
+    world.forward(1)
+    assert job_id == world.pull()
+
+
+GROUP: dict[str, Any] = {"group": {"limit": {"max": 1, "duration": MINUTE}}}
+
+
+@both_ways
+def test_the_window_of_a_group_opens_in_time(world: World, delta: int) -> None:
+    jobs = [world.push(groupId="g", **PATIENT) for _ in range(2)]
+    assert jobs[0] == world.pull(**GROUP)
+    world.forward(30 * SECOND)
+    poll = world.poll(**GROUP)
+
+    step(world, delta)
+
+    world.forward(30 * SECOND - 1)
+    assert not poll.is_there
+    world.forward(1)
+    assert poll.reply is not None
+    assert jobs[1] == poll.reply["job"]["id"]
+
+
+@both_ways
+def test_a_group_rests_as_long_as_was_asked(world: World, delta: int) -> None:
+    job_id = world.push(groupId="g")
+    world.ok("RateLimitGroup", queue="q", groupId="g", duration=MINUTE)
+
+    step(world, delta)
+
+    world.forward(MINUTE - 1)
+    assert world.pull() is None
+    world.forward(1)
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_a_worker_is_fresh_for_as_long_as_it_would_have_been(world: World, delta: int) -> None:
+    world.ok("RegisterWorker", name="w", queues=["q"])
+    world.forward(20 * SECOND)
+
+    step(world, delta)
+
+    def status() -> str:
+        found: str = world.ok("ListWorkers")["data"]["workers"][0]["status"]
+        return found
+
+    world.forward(9 * SECOND)
+    assert "active" == status()
+    world.forward(2 * SECOND)
+    assert "stale" == status()
+
+
+@both_ways
+def test_an_empty_queue_name_goes_in_time(world: World, delta: int) -> None:
+    world.push()
+    world.ok("ACK", id=world.pull(), removeOnComplete=True)
+
+    step(world, delta)
+
+    world.forward(30 * SECOND)
+    assert [] == world.ok("ListQueues")["queues"]
+
+
+@both_ways
+def test_sweeps_go_on(world: World, delta: int) -> None:
+    job_id = world.push(stallTimeout=10 * SECOND)
+    world.pull()
+
+    step(world, delta)
+
+    world.forward(30 * SECOND)
+    assert 1 == world.job(job_id)["stallCount"]
+
+
+# -- jobs that wait -------------------------------------------------------------------------------
+
+
+@both_ways
+def test_what_is_ready_stays_ready(world: World, delta: int) -> None:
+    job_id = world.push()
+
+    step(world, delta)
+
+    assert "waiting" == world.state(job_id)
+    assert {"waiting": 1} == world.counts()
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_what_is_ready_stays_ready_after_a_restart(world: World, delta: int) -> None:
+    job_id = world.push()
+    step(world, delta)
+
+    world = world.restart()
+
+    assert "waiting" == world.state(job_id)
+    assert job_id == world.pull()
+
+
+@pytest.mark.parametrize("event", ["MoveToWait", "close"])
+@both_ways
+def test_what_is_handed_back_is_ready(world: World, delta: int, event: str) -> None:
+    job_id = world.push()
+    worker = world.connect()
+    _, token = world.lease(peer=worker)
+    step(world, delta)
+
+    if event == "close":
+        world.close(worker)
+    else:
+        world.ok(event, id=job_id, token=token)
+
+    assert "waiting" == world.state(job_id)
+    assert job_id == world.pull()
+
+
+@both_ways
+def test_what_came_before_a_step_goes_before_what_comes_after_it(world: World, delta: int) -> None:
+    fresh = [world.push() for _ in range(3)]
+    lifo = [world.push(lifo=True) for _ in range(2)]
+    high = [world.push(priority=1) for _ in range(2)]
+    world.forward(SECOND)
+    again = fail_at_once(world)
+
+    step(world, delta)
+
+    later = [world.push() for _ in range(2)]
+    expected = [*high[1:], *reversed(lifo), *fresh, again, *later]
+    assert expected == world.pull_all()
+
+
+def fail_at_once(world: World) -> str:
+    """Fail the first job, which may run again at once; return its id."""
+    job_id, token = world.lease()
+    world.ok("FAIL", id=job_id, token=token, error="no")
+    world.ok("Promote", id=job_id)
+    world.ok("ChangePriority", id=job_id, priority=0)
+    return job_id
+
+
+# -- moments --------------------------------------------------------------------------------------
+
+
+def test_a_delay_has_passed_when_the_clock_was_set_beyond_it(world: World) -> None:
+    job_id = world.push(delay=HOUR)
+    poll = world.poll()
+
+    step(world, DAY)
+
+    assert poll.reply is not None
+    assert job_id == poll.reply["job"]["id"]
+
+
+def test_a_delay_ends_at_its_moment_though_the_clock_was_set_back(world: World) -> None:
+    job_id = world.push(delay=HOUR)
+    step(world, -DAY)
+
+    world.leap(DAY)
+    poll = world.poll(timeout=MINUTE)
+    assert not poll.is_there
+    assert world.pull() is None
+    world.forward(MINUTE)
+    world.forward(HOUR - MINUTE - 1)
+    assert "delayed" == world.state(job_id)
+    world.forward(1)
+    assert job_id == world.pull()
+
+
+def test_a_time_to_live_is_over_when_the_clock_was_set_beyond_it(world: World) -> None:
+    job_id = world.push(ttl=HOUR)
+
+    step(world, DAY)
+
+    assert "unknown" == world.state(job_id)
+
+
+def test_a_time_to_live_ends_at_its_moment_though_the_clock_was_set_back(world: World) -> None:
+    job_id = world.push(ttl=HOUR)
+    step(world, -DAY)
+
+    world.leap(DAY + HOUR)
+    assert "waiting" == world.state(job_id)
+    world.forward(1)
+    assert "unknown" == world.state(job_id)
+
+
+def bury(world: World) -> str:
+    """Return a job that has given up."""
+    job_id = world.push(maxAttempts=1)
+    world.pull()
+    world.ok("FAIL", id=job_id, error="no")
+    return job_id
+
+
+def test_a_dead_letter_ages_by_the_clock(world: World) -> None:
+    world.ok("SetDlqConfig", queue="q", config={"maxAge": 2 * DAY})
+    job_id = bury(world)
+
+    step(world, DAY)
+    world.forward(5 * MINUTE)
+    assert "failed" == world.state(job_id)
+    step(world, DAY)
+    world.forward(5 * MINUTE)
+
+    assert "unknown" == world.state(job_id)
+
+
+def test_a_dead_letter_lives_longer_when_the_clock_was_set_back(world: World) -> None:
+    world.ok("SetDlqConfig", queue="q", config={"maxAge": HOUR})
+    job_id = bury(world)
+
+    step(world, -DAY)
+
+    world.leap(DAY)
+    assert "failed" == world.state(job_id)
+    world.forward(HOUR + MINUTE)
+    assert "unknown" == world.state(job_id)
+
+
+@both_ways
+def test_a_dedup_key_follows_the_clock(world: World, delta: int) -> None:
+    owner = world.push(uniqueKey="k", dedup={"ttl": HOUR})
+
+    step(world, delta)
+
+    is_over = delta > 0
+    assert is_over == (owner != world.push(uniqueKey="k", dedup={"ttl": HOUR}))
