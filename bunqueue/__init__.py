@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from bunqueue.client.dlq import DlqEntry, DlqStats
     from bunqueue.client.embedded import shutdown_manager
     from bunqueue.client.emitter import EventEmitter
+    from bunqueue.client.event_data import EventData
     from bunqueue.client.flow import FlowNode, FlowProducer
     from bunqueue.client.job import Job
     from bunqueue.client.queue import Queue
+    from bunqueue.client.queue_events import QueueEvents
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
     from bunqueue.client.values import QueueName
     from bunqueue.client.worker import Worker
@@ -74,12 +76,15 @@ _HOMES = {
     "close_all_connections": "bunqueue.client.connection",
     "DlqEntry": "bunqueue.client.dlq",
     "DlqStats": "bunqueue.client.dlq",
+    "EventData": "bunqueue.client.event_data",
     "EventEmitter": "bunqueue.client.emitter",
     "FlowNode": "bunqueue.client.flow",
     "FlowProducer": "bunqueue.client.flow",
     "Job": "bunqueue.client.job",
     "JobPro": "bunqueue.client.job",
     "Queue": "bunqueue.client.queue",
+    "QueueEvents": "bunqueue.client.queue_events",
+    "QueueEventsPro": "bunqueue.client.queue_events",
     "QueueName": "bunqueue.client.values",
     "QueuePro": "bunqueue.client.queue",
     "TelemetryEvent": "bunqueue.client.telemetry",
@@ -89,7 +94,12 @@ _HOMES = {
     "WorkerPro": "bunqueue.client.worker",
     "shutdown_manager": "bunqueue.client.embedded",
 }
-_ALIASES = {"JobPro": "Job", "QueuePro": "Queue", "WorkerPro": "Worker"}
+_ALIASES = {
+    "JobPro": "Job",
+    "QueueEventsPro": "QueueEvents",
+    "QueuePro": "Queue",
+    "WorkerPro": "Worker",
+}
 
 __all__ = [
     "AuthError",
@@ -105,6 +115,7 @@ __all__ = [
     "DlqEntry",
     "DlqStats",
     "EmbeddedError",
+    "EventData",
     "EventEmitter",
     "FlowNode",
     "FlowProducer",
@@ -115,6 +126,8 @@ __all__ = [
     "JobTimeoutError",
     "LockLostError",
     "Queue",
+    "QueueEvents",
+    "QueueEventsPro",
     "QueueName",
     "QueuePro",
     "RateLimitError",

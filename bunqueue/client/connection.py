@@ -108,6 +108,7 @@ class Connection:
         self._generation = 0
         self._pools: dict[str, Any] = {}
         self._pool: Any = None  # the only pool of a plain process
+        self._subscriptions: list[Any] = []
         self._commands = 0
         self._errors = 0
         self._engine = _embedded().engine_on(data_path) if embedded else None
@@ -186,6 +187,36 @@ class Connection:
         """Return the broker's name, version, protocol version and capabilities. Waits."""
         return self.call(hello_command())
 
+    def subscribe(
+        self, queue_key: str, listener: Callable[[dict[str, Any]], object]
+    ) -> Callable[[], None]:
+        """Call ``listener`` with each event of a queue, and return what ends that.
+
+        Args:
+            queue_key: The queue as the broker knows it.
+            listener: Called in a task of its own with ``{"eventType", "queue", "jobId",
+                "timestamp", ...}``, in order; it must not wait. One that raises is logged.
+        """
+        if self._closed:
+            raise ConnectionClosedError("connection closed by client")
+        from bunqueue.client.subscription import Subscription
+
+        def hear(event: dict[str, Any]) -> None:
+            try:
+                listener(event)
+            except Exception:
+                self.logger.warning("event listener raised", exc_info=True)
+
+        subscription = Subscription(self, values.queue_key(queue_key), hear)
+        self._subscriptions.append(subscription)
+
+        def unsubscribe() -> None:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+            subscription.close()
+
+        return unsubscribe
+
     # -- links --------------------------------------------------------------------------------
 
     def _pool_here(self) -> Any:
@@ -200,7 +231,11 @@ class Connection:
         return pool
 
     def new_pool(
-        self, world: worlds.World, size: int | None = None, is_private: bool = False
+        self,
+        world: worlds.World,
+        size: int | None = None,
+        is_private: bool = False,
+        on_event: Callable[[dict[str, Any]], object] | None = None,
     ) -> Any:
         """Return links of their own to the same broker, for code in ``world``.
 
@@ -208,15 +243,17 @@ class Connection:
             world: Where they are used.
             size: How many links; None for ``pool_size``.
             is_private: They count neither as generations nor in telemetry.
+            on_event: Called with each event of a subscription.
         """
         if self.embedded:
-            return _embedded().EmbeddedPool(self._engine, self.endpoint, world)
+            return _embedded().EmbeddedPool(self._engine, self.endpoint, world, on_event)
         return LinkPool(
             self.endpoint,
             world,
             size=size or self.pool_size,
             telemetry=None if is_private else self._telemetry,
             next_generation=None if is_private else self._next_generation,
+            on_event=on_event,
         )
 
     @property
@@ -276,6 +313,9 @@ class Connection:
     def close(self) -> None:
         """End every link; whoever waits gets ``ConnectionClosedError``. Idempotent."""
         self._closed = True
+        for subscription in self._subscriptions.copy():
+            subscription.close()
+        self._subscriptions.clear()
         for pool in list(self._pools.values()):
             pool.close()
 
@@ -283,8 +323,11 @@ class Connection:
         """Start afresh in a forked child."""
         for pool in self._pools.values():
             pool.abandon()
+        for subscription in self._subscriptions:
+            subscription.forget_parent()
         self._pools = {}
         self._pool = None
+        self._subscriptions = []
 
     def __enter__(self) -> Connection:
         return self

@@ -11,12 +11,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from bunqueue.broker import EmbeddedBroker, open_embedded
 from bunqueue.client import forks, values
 from bunqueue.client.endpoint import Endpoint
 from bunqueue.client.worlds import Gate, World, current, now
+from bunqueue.commands.event_wire import pack_event
 from bunqueue.errors import (
     BunqueueError,
     CommandTimeoutError,
@@ -27,6 +30,7 @@ from bunqueue.errors import (
 )
 
 PATH_VARIABLES = ("BUNQUEUE_DATA_PATH", "BQ_DATA_PATH", "DATA_PATH", "SQLITE_PATH")
+TOLD_MAX = 100_000  # events a reader may lag behind; it hands them on at once, so it never does
 SHUTDOWN_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 5.0  # how long closing a queue waits for a disk that does not answer
 EXIT_TIMEOUT_S = 5.0  # the bound of the atexit hook, client.md 0.3
@@ -189,7 +193,13 @@ class EmbeddedPool:
     has_int64 = True
     last_error: str | None = None
 
-    def __init__(self, engine: Engine, endpoint: Endpoint, world: World) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        endpoint: Endpoint,
+        world: World,
+        on_event: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.world = world
         self.pending: dict[int, Waiter] = {}
@@ -197,6 +207,13 @@ class EmbeddedPool:
         self._peer = engine.broker.new_peer()
         self._is_closed = False
         self._gates: list[Gate] = []
+        # What the engine has told and ``listen`` has not handed on: it is told under the broker's
+        # gate, where nothing of the user's may run.
+        self._told: deque[Any] = deque(maxlen=TOLD_MAX)
+        self._on_event = on_event
+        self._listener: Waiter | None = None
+        if on_event is not None:
+            self._peer.on_event = self._take_event
         engine.pools.append(self)
 
     @property
@@ -248,6 +265,45 @@ class EmbeddedPool:
             if gate.wait(left_s) and waiter.is_done:
                 self._gates.append(gate)  # used up: nobody will open it again
                 return
+
+    def call_on(
+        self, _link: EmbeddedPool, command: dict[str, Any], deadline: float | None
+    ) -> dict[str, Any]:
+        """Run ``command``; what a ``LinkPool`` does on one of its links. Waits."""
+        return self.call(command, None if deadline is None else max(0.0, deadline - now()))
+
+    def _take_event(self, event: Any) -> None:
+        """Note an event. Called by the broker, from any native thread; never waits."""
+        self._told.append(event)
+        listener = self._listener
+        if listener is not None and listener.gate is not None:
+            listener.gate.open()
+
+    def listen(self, deadline: float | None) -> None:
+        """Hand on events as they come, until the deadline. Waits.
+
+        Raises:
+            ConnectionClosedError, EmbeddedError: It was closed, or the engine ended.
+        """
+        waiter = Waiter()
+        waiter.gate = self.world.gate()
+        self.pending[id(waiter)] = waiter
+        self._listener = waiter
+        try:
+            if self._is_closed:
+                raise ConnectionClosedError("connection closed by client")
+            self._engine.check()
+            while waiter.error is None:
+                while self._told and self._on_event is not None:
+                    told = values.decode(pack_event(self._told.popleft(), True))
+                    self._on_event(told["event"])
+                left_s = None if deadline is None else deadline - now()
+                if (left_s is not None and left_s <= 0) or not waiter.gate.wait(left_s):
+                    return
+            raise waiter.error
+        finally:
+            self._listener = None
+            del self.pending[id(waiter)]
 
     def probe(self, timeout_s: float, only_quiet: bool = False) -> None:
         """There is no connection that could be dead."""

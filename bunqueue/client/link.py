@@ -133,6 +133,28 @@ class Link:
         assert waiter.reply is not None
         return waiter.reply
 
+    def listen(self, deadline: float | None) -> None:
+        """Read, so that events are told as they come, until the deadline. Waits.
+
+        Raises:
+            ConnectionClosedError: The link ended first.
+        """
+        waiter = Waiter()
+        key = f"listener-{id(waiter)}"
+        self.pending[key] = waiter
+        try:
+            if self._ended is not None:
+                raise ConnectionClosedError(str(self._ended))
+            self._read_until_done(waiter, deadline)
+        except TimeoutError:
+            return
+        finally:
+            del self.pending[key]
+            if not waiter.is_done:
+                self._summon()
+        if waiter.error is not None:
+            raise waiter.error
+
     # -- reading ------------------------------------------------------------------------------
 
     def _read_until_done(self, waiter: Waiter, deadline: float | None) -> None:

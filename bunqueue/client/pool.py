@@ -42,6 +42,7 @@ class LinkPool:
         size: int = 1,
         telemetry: Telemetry | None = None,
         next_generation: Callable[[], int] | None = None,
+        on_event: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.world = world
@@ -52,6 +53,7 @@ class LinkPool:
         self.is_closed = False
         self._telemetry = telemetry or Telemetry()
         self._next_generation = next_generation or itertools.count(1).__next__
+        self._on_event = on_event
         self._dialling = world.lock()
         self._turn = 0
         self._req_ids = itertools.count(1)  # next() is one C call: no two threads get the same
@@ -167,6 +169,7 @@ class LinkPool:
             in_flight_max=endpoint.in_flight_max,
             timeouts_max=endpoint.timeouts_max,
             on_end=self._forget,
+            on_event=self._take_event if self._on_event is not None else None,
         )
         try:
             self._greet(link)
@@ -206,6 +209,11 @@ class LinkPool:
                 attempt=self.failed_attempts,
                 delay_ms=delay_s * 1000,
             )
+
+    def _take_event(self, message: dict[str, Any]) -> None:
+        event = message.get("event")
+        if self._on_event is not None and isinstance(event, dict):
+            self._on_event(event)
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -9,37 +9,12 @@ from typing import Any
 import pytest
 
 from bunqueue import DelayedError, Job, JobCancelledError, UnrecoverableError, Worker
+from tests.support.heard import Heard
 from tests.support.transports import Transport, tcp_broker, transport
 
 __all__ = ["tcp_broker", "transport"]
 
 WAIT_S = 10.0
-
-
-class Heard:
-    """Listens to a worker's events and lets a test wait for them."""
-
-    def __init__(self, worker: Any, *events: str) -> None:
-        self.events: list[tuple[Any, ...]] = []
-        self._changed = threading.Condition()
-        for event in events:
-            worker.on(event, lambda *args, event=event: self._note(event, *args))
-
-    def _note(self, *words: Any) -> None:
-        with self._changed:
-            self.events.append(words)
-            self._changed.notify_all()
-
-    def wait_for(self, event: str, count: int = 1) -> tuple[Any, ...]:
-        deadline = time.monotonic() + WAIT_S
-        with self._changed:
-            while len(found := [one for one in self.events if one[0] == event]) < count:
-                assert self._changed.wait(deadline - time.monotonic()), self.events
-            return found[count - 1]
-
-    @property
-    def names(self) -> list[str]:
-        return [one[0] for one in self.events]
 
 
 def test_jobs_are_run_and_their_results_kept(transport: Transport) -> None:
