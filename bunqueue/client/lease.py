@@ -74,6 +74,7 @@ class LeaseKeeper:
 
     def _main(self) -> None:
         hub = self._gevent.get_hub()
+        _load_resolver(hub)
         self._loop = hub.loop
         # A started async watcher keeps the loop alive while nobody beats.
         alive = hub.loop.async_()
@@ -171,6 +172,20 @@ class LeaseKeeper:
             else:
                 failures = 0
                 next_at = max(next_at + beater.beat_s, time.monotonic())
+
+
+def _load_resolver(hub: Any) -> None:
+    """Give a hub its resolver now; gevent would at the first dial, which may be too late.
+
+    Once the main thread has ended, while other threads still work, Python refuses to load thread
+    pools. A keeper that starts then looks names up in its own thread: its beats may wait for that.
+    """
+    try:
+        _ = hub.resolver
+    except RuntimeError:
+        from gevent.resolver.blocking import Resolver
+
+        hub.resolver = Resolver()
 
 
 _keeper: LeaseKeeper | None = None

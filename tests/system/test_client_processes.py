@@ -86,6 +86,19 @@ def test_a_drain_that_takes_too_long_is_cut_short(
     assert "waiting" == queue.get_state(job.id)
 
 
+@WORLDS
+@pytest.mark.parametrize("moment", ["early", "late"])
+def test_a_worker_keeps_its_leases_when_the_main_thread_has_ended(
+    moment: str, patched: bool, queue: Queue, memory_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    job = queue.add("x")
+    args = [memory_broker.port, "served", moment]
+    with Program(PROGRAMS / "outlive_main.py", args, patched=patched, directory=tmp_path) as told:
+        assert 0 == told.process.wait(20)
+
+    assert [f"done {job.id}"] == told.lines
+
+
 @pytest.mark.parametrize(
     ("patched", "callers", "each"), [(False, 16, 10), (True, 200, 1)], ids=["threads", "greenlets"]
 )
