@@ -251,6 +251,11 @@ class Settings:
         "wait", "BUNQUEUE_ORPHANED_DEPENDENCY", "engine.orphanedDependency", one_of("wait", "fail"),
         "What becomes of a job whose dependency was removed: it waits, or fails.",
     )  # fmt: skip
+    keeps_names_in_data: bool = _row(
+        False, "BUNQUEUE_KEEP_NAME_IN_DATA", "engine.keepNameInData", yes_or_no,
+        "Leave the name in the data of jobs that came with it there; for clients of protocol 2,"
+        " which look for it there.",
+    )  # fmt: skip
     shutdown_timeout_ms: int = _row(
         30_000, "SHUTDOWN_TIMEOUT_MS", "timeouts.shutdown", span_ms(),
         "How long a stop waits for active jobs.",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from bunqueue.commands.job_wire import pack_job, pack_list
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
@@ -68,15 +69,22 @@ _PULL_FIELDS: Final = {
 }
 
 
-def payload(request: Mapping[str, Any], options: JobOptions) -> tuple[str, bytes]:
-    """Return name and packed data of a push; a name inside ``data`` is lifted out (wire.md 4.1)."""
+def payload(
+    request: Mapping[str, Any], options: JobOptions, engine: EngineFace
+) -> tuple[str, bytes]:
+    """Return name and packed data of a push; a name inside ``data`` is lifted out (wire.md 4.1).
+
+    Older clients send the name there, and look for it there too: a setting leaves it (wire.md 9).
+    """
     data = request.get("data")
     name = request.get("name")
     if name is None:
         name = NAME_DEFAULT
         if data.__class__ is dict and isinstance(data.get("name"), str):
-            data = dict(data)
-            name = data.pop("name")
+            name = data["name"]
+            if not engine.settings.keeps_names_in_data:
+                data = dict(data)
+                del data["name"]
             if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
                 raise InvalidField(JOB_NAME_REFUSAL)
     packed = _NULL if data is None else pack_data(data)
@@ -129,8 +137,9 @@ def push(peer: Peer, request: Request) -> Reply:
         options, own = DEFAULT_OPTIONS, None
     else:
         options, own = shared_options(request), request
-    name, data = payload(request, options)
-    job_id = peer.engine.push(request["queue"], name, data, options, own, peer.now())
+    engine = peer.engine
+    name, data = payload(request, options, engine)
+    job_id = engine.push(request["queue"], name, data, options, own, peer.now())
     return _PUSHED + pack(job_id)
 
 
@@ -140,6 +149,7 @@ _check_entry = compile_check({"name": JobName()})
 @command("PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True)
 def push_batch(peer: Peer, request: Request) -> Reply:
     """Add several jobs to one queue, all or none; the ids come back in order."""
+    engine = peer.engine
     entries = []
     for number, entry in enumerate(request["jobs"]):
         if entry.__class__ is not dict:
@@ -153,11 +163,11 @@ def push_batch(peer: Peer, request: Request) -> Reply:
         if problem is not None:
             raise InvalidField(f"jobs[{number}]: {problem}")
         try:
-            name, data = payload(entry, options)
+            name, data = payload(entry, options, engine)
         except InvalidField as refusal:
             raise InvalidField(f"jobs[{number}]: {refusal}") from None
         entries.append((name, data, options, own))
-    ids = peer.engine.push_batch(request["queue"], entries, peer.now())
+    ids = engine.push_batch(request["queue"], entries, peer.now())
     return _PUSHED_MANY + pack(ids)
 
 

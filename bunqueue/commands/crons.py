@@ -80,7 +80,7 @@ def _flag(request: Request, name: str, default: bool) -> bool:
 def set_cron(peer: Peer, request: Request) -> Reply:
     """Define a scheduler, or redefine the one of that name; it keeps its count of runs."""
     push = {"name": request.get("jobName"), "data": request.get("data")}
-    job_name, data = core.payload(push, DEFAULT_OPTIONS)
+    job_name, data = core.payload(push, DEFAULT_OPTIONS, peer.engine)
     given = request.get("jobOptions") or {}
     options = {name: given[name] for name in JOB_OPTIONS if given.get(name) is not None}
     prevents = request.get("preventOverlap")

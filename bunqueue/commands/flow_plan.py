@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from bunqueue.commands.core import json_chars, payload
+from bunqueue.engine.face import EngineFace
 from bunqueue.engine.failures import policy_of
 from bunqueue.engine.flow_admission import FlowJob
 from bunqueue.engine.flows import CHILDREN_KEY, PARENT_KEY, PARENT_QUEUE_KEY
@@ -65,7 +66,7 @@ _job_name = JobName()
 _Node = tuple[str, Mapping[str, Any], list[str], list[str], frozenset[str]]
 
 
-def planned(jobs: Sequence[Any]) -> Iterator[FlowJob | None]:
+def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]:
     """Yield the jobs of a flow in the order given, each checked and packed.
 
     Then it yields None at every step of the checks that concern several jobs.
@@ -94,7 +95,7 @@ def planned(jobs: Sequence[Any]) -> Iterator[FlowJob | None]:
         options = _checked_options(own)
         depends_on = _checked_ids("dependsOn", own)
         children_ids = _checked_ids("childrenIds", own)
-        name, packed = payload(own, options)
+        name, packed = payload(own, options, engine)
         is_small = len(packed) <= DATA_BYTES_UNCOUNTED
         chars += len(packed) if is_small else json_chars(own["data"])
         if chars > FLOW_DATA_CHARS_MAX:

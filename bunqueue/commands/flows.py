@@ -31,7 +31,9 @@ def push_flow(peer: Peer, request: Request) -> Reply | Later:
         raise InvalidField("flow jobs must be an array")
     if len(jobs) > FLOW_JOBS_MAX:
         raise InvalidField(f"flow exceeds the {FLOW_JOBS_MAX} job limit")
-    shown = peer.engine.push_flow(planned(jobs), partial(pack_job, int64=peer.int64), peer.now())
+    engine = peer.engine
+    show = partial(pack_job, int64=peer.int64)
+    shown = engine.push_flow(planned(jobs, engine), show, peer.now())
     if isinstance(shown, Later):
         shown.shape = _admitted
         return shown

@@ -18,6 +18,7 @@ from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import Peer
+from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.webhooks import Webhook
 from bunqueue.engine.workers import RegisteredWorker
 from bunqueue.protocol.options import JobOptions
@@ -25,6 +26,8 @@ from bunqueue.protocol.options import JobOptions
 
 class EngineFace(Protocol):
     """What a broker can be asked to do."""
+
+    settings: EngineSettings
 
     # -- jobs in ---------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class EngineSettings:
     completed_retention_ms: int | None = None
     worker_timeout_ms: int = WORKER_TIMEOUT_MS_DEFAULT
     orphaned_dependency: str = ORPHANS_WAIT
+    keeps_names_in_data: bool = False
 
     @property
     def fails_orphans(self) -> bool:

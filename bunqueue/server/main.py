@@ -101,6 +101,7 @@ class Server:
                 completed_retention_ms=settings.completed_retention_ms,
                 worker_timeout_ms=settings.worker_timeout_ms,
                 orphaned_dependency=settings.orphaned_dependency,
+                keeps_names_in_data=settings.keeps_names_in_data,
             ),
             alarm=HubAlarm(),
             gate=NoGate(),

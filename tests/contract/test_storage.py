@@ -221,7 +221,7 @@ def test_trap_1_a_successor_and_the_end_of_its_predecessor_are_one_commit(house)
     assert 1 == len(batch[2])
 
 
-def test_trap_74_a_second_restart_changes_nothing_more(house):
+def test_a_second_restart_changes_nothing_more(house):
     for seq in range(1, 10):
         house.storage.added(make_job(seq))
     house.reopen()

@@ -24,6 +24,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "auth_tokens": ("a, b", ("a", "b")),
     "cors_origins": ("https://a.example", ("https://a.example",)),
     "metrics_auth": ("yes", True),
+    "keeps_names_in_data": ("yes", True),
     "storage_driver": ("memory", "memory"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),

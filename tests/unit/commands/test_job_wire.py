@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bunqueue.commands.job_wire import JOB_KEYS, pack_listing
+from bunqueue.engine.settings import EngineSettings
 from bunqueue.errors import Refused
 from bunqueue.protocol.codec import pack, unpack
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
@@ -273,6 +274,29 @@ def test_a_name_inside_data_is_lifted_out(world: World) -> None:
     job_id = world.push(data={"name": "welcome", "to": "x"})
 
     view = world.job(job_id)
+    assert ("welcome", {"to": "x"}) == (view["name"], view["data"])
+
+
+NAMED: dict[str, Any] = {"name": "welcome", "to": "x"}
+
+
+def test_a_name_inside_data_is_left_there_too_if_asked() -> None:
+    world = World(settings=EngineSettings(keeps_names_in_data=True))
+    world.push(data=NAMED)
+    world.ok("PUSHB", queue="q", jobs=[{"data": NAMED}])
+    world.ok("PUSHF", jobs=[{"id": "f", "queue": "q", "input": {"data": NAMED}}])
+    world.ok("Cron", name="c", queue="q", repeatEvery=60_000, data=NAMED)
+    world.forward(60_000)
+
+    jobs = world.ok("GetJobs", queue="q")["jobs"]
+    assert 4 * [("welcome", NAMED)] == [(job["name"], job["data"]) for job in jobs]
+
+
+def test_a_name_beside_the_data_is_not_put_into_it_even_if_asked() -> None:
+    world = World(settings=EngineSettings(keeps_names_in_data=True))
+
+    view = world.job(world.push(name="welcome", data={"to": "x"}))
+
     assert ("welcome", {"to": "x"}) == (view["name"], view["data"])
 
 
