@@ -21,7 +21,7 @@ from bunqueue.protocol.options import DEFAULT_OPTIONS
 from bunqueue.storage import batch, log, writer
 from bunqueue.storage.loop import PollLoop
 from bunqueue.storage.rows import images
-from bunqueue.storage.sqlite import _SETUP, SqliteStorage, _open_checked
+from bunqueue.storage.sqlite import _SETUP, SqliteStorage, open_checked
 
 NOW = 1_700_000_000_000
 JOBS = 100_000
@@ -80,7 +80,7 @@ def complete(job: Job) -> None:
 def rows(directory: str) -> None:
     """Measure each step of a row's way into the file."""
     path = os.path.join(directory, "rows.db")
-    _open_checked(path).close()
+    open_checked(path).close()
     database = writer.Database(path, _SETUP)
     keeper = NoWriter()
     mutations = log.MutationLog(keeper, PollLoop())
@@ -129,7 +129,7 @@ def checkpoint(directory: str) -> None:
     """Measure how long a batch waits for a checkpoint, by the length of the log."""
     for pages in (8192, 4096, 2048, 1024, 512):
         path = os.path.join(directory, f"checkpoint-{pages}.db")
-        _open_checked(path).close()
+        open_checked(path).close()
         writer.WAL_PAGES_MAX = pages  # type: ignore[misc]  # what is measured here
         database = writer.Database(path, _SETUP)
         stalls = []

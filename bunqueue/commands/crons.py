@@ -5,30 +5,12 @@ from typing import Any, Final
 from bunqueue.commands import core
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
-from bunqueue.engine.cron import EVERY_REFUSED, Cron, Definition
+from bunqueue.engine.cron import EVERY_REFUSED, JOB_OPTIONS, Cron, Definition
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, Flag, JobName, Map, Number, QueueName, Text
 from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_FIELDS
 from bunqueue.protocol.replies import OK, Reply
 
-# The options of wire.md 4.2 that a scheduler's jobs may have; the others are the scheduler's own,
-# or make no sense for more than one job.
-JOB_OPTIONS: Final = (
-    "maxAttempts",
-    "backoff",
-    "timeout",
-    "delay",
-    "ttl",
-    "stallTimeout",
-    "removeOnComplete",
-    "removeOnFail",
-    "lifo",
-    "durable",
-    "stackTraceLimit",
-    "keepLogs",
-    "sizeLimit",
-    "tags",
-)
 _NAME: Final = {"name": Text(required=True, empty=False, doc="The scheduler's name.")}
 
 

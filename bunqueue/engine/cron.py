@@ -14,6 +14,25 @@ from bunqueue.protocol.options import JobOptions, shared_options
 
 EVERY_REFUSED: Final = "Cron repeatEvery must be a positive safe integer number of milliseconds"
 
+# The options of wire.md 4.2 that a scheduler's jobs may have; the others are the scheduler's own,
+# or make no sense for more than one job.
+JOB_OPTIONS: Final = (
+    "maxAttempts",
+    "backoff",
+    "timeout",
+    "delay",
+    "ttl",
+    "stallTimeout",
+    "removeOnComplete",
+    "removeOnFail",
+    "lifo",
+    "durable",
+    "stackTraceLimit",
+    "keepLogs",
+    "sizeLimit",
+    "tags",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:

@@ -61,6 +61,11 @@ class QueueMetrics:
                 counts[kind] = max(0, counts[kind] + more)
 
 
+def minute_key(name: str, minute: int) -> str:
+    """Return the key of the row of one minute of a queue."""
+    return f"{name}{_BETWEEN}{minute}"
+
+
 def count_failure(engine: "Engine", queue: "Queue", now: int) -> None:
     """Count a job that has failed for good."""
     if now >= queue.recount_at:
@@ -111,7 +116,7 @@ def _store_totals(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
 def _store_minute(engine: "Engine", name: str, metrics: QueueMetrics, minute: int) -> None:
     counts = metrics.minutes.get(minute)
     if counts is not None:
-        engine.storage.put(MINUTES, f"{name}{_BETWEEN}{minute}", tuple(counts))
+        engine.storage.put(MINUTES, minute_key(name, minute), tuple(counts))
 
 
 def _trim(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
@@ -124,7 +129,7 @@ def _trim(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
         old.append(minute)
     for minute in old:
         del metrics.minutes[minute]
-        engine.storage.delete(MINUTES, f"{name}{_BETWEEN}{minute}")
+        engine.storage.delete(MINUTES, minute_key(name, minute))
 
 
 def _forget_excess(engine: "Engine") -> None:
@@ -150,7 +155,7 @@ def forget(engine: "Engine", name: str) -> QueueMetrics | None:
     if metrics is not None:
         engine.storage.delete(TOTALS, name)
         for minute in metrics.minutes:
-            engine.storage.delete(MINUTES, f"{name}{_BETWEEN}{minute}")
+            engine.storage.delete(MINUTES, minute_key(name, minute))
     return metrics
 
 

@@ -85,21 +85,9 @@ class SqliteStorage(MutationLog):
         Raises:
             StorageFailed: It cannot be used; the text says why and what to do.
         """
-        # The lock and SQLite's log lie beside the file itself, by whatever link it is reached.
-        path = os.path.realpath(os.fspath(path))
+        path, lock = take_file(path, lock_wait_ms)
         try:
-            os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
-        except OSError as error:
-            raise StorageFailed(f"cannot make the directory of {path}: {error.strerror}") from error
-        remote = network_type(path)
-        if remote is not None:
-            raise StorageFailed(
-                f"{path} lies on a network file system ({remote}), where a database cannot"
-                " be locked safely; choose a local path"
-            )
-        lock = FileLock.take(path, lock_wait_ms)
-        try:
-            reader = _open_checked(path)
+            reader = open_checked(path)
             by: Writer = (
                 WriterProcess(path, loop, _SETUP, lock.fd)
                 if writer == "process"
@@ -181,7 +169,28 @@ class SavedFile:
 # -- opening --------------------------------------------------------------------------------------
 
 
-def _open_checked(path: str) -> apsw.Connection:
+def take_file(path: str | os.PathLike[str], lock_wait_ms: float = WAIT_MS) -> tuple[str, FileLock]:
+    """Waits until the file is ours, whether it exists yet or not; returns its path and its lock.
+
+    Raises:
+        StorageFailed: It is somebody else's, or lies where no database can.
+    """
+    # The lock and SQLite's log lie beside the file itself, by whatever link it is reached.
+    path = os.path.realpath(os.fspath(path))
+    try:
+        os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"cannot make the directory of {path}: {error.strerror}") from error
+    remote = network_type(path)
+    if remote is not None:
+        raise StorageFailed(
+            f"{path} lies on a network file system ({remote}), where a database cannot"
+            " be locked safely; choose a local path"
+        )
+    return path, FileLock.take(path, lock_wait_ms)
+
+
+def open_checked(path: str) -> apsw.Connection:
     """Return a connection to a sound file with all tables."""
     connection = None
     try:
@@ -225,7 +234,8 @@ def _check_origin(path: str, connection: apsw.Connection) -> None:
         return
     if application != schema.APPLICATION_ID:
         raise StorageFailed(
-            f"{path} is a database of another program; choose another file for bunqueue's data"
+            f"{path} is a database of another program; choose another file for bunqueue's data,"
+            f" or bring one of the original server over with 'bunqueue import-db {path}'"
         )
     if version > schema.SCHEMA_VERSION:
         raise StorageFailed(

@@ -1,5 +1,6 @@
 """The README's snippets, each run as it stands but for the ports."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.broker_process import clean_environment, free_port
 from tests.support.readme import block
+from tests.system.import_db.record import FILE as REFERENCE_FILE
 
 pytestmark = pytest.mark.slow
 
@@ -120,3 +122,20 @@ def test_watching(memory_broker, tmp_path, environ):
 
     assert 0 == done.returncode, done.stderr
     assert "https://example.org/hook  job.failed  emails" in done.stdout
+
+
+def test_moving_from_the_original_server(tmp_path, environ):
+    (tmp_path / "bunq.db").write_bytes(gzip.decompress(REFERENCE_FILE.read_bytes()))
+
+    done = subprocess.run(
+        ["bash", "-ec", block("Moving from the original server")],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "Would import bunq.db into queue.db\n" in done.stdout
+    assert "Imported bunq.db into queue.db\n" in done.stdout

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from bunqueue.storage import writer
-from bunqueue.storage.sqlite import _SETUP, _open_checked
+from bunqueue.storage.sqlite import _SETUP, open_checked
 from bunqueue.storage.writer import Database, Frames, frame
 
 META = "INSERT OR REPLACE INTO meta VALUES "
@@ -28,7 +28,7 @@ def meta(path):
 @pytest.fixture
 def path(tmp_path):
     path = str(tmp_path / "data.db")
-    _open_checked(path).close()
+    open_checked(path).close()
     return path
 
 
