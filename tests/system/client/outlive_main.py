@@ -12,7 +12,7 @@ import time
 
 from bunqueue import Worker
 
-LEASE_MS = 600
+LEASE_MS = 1200
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
 
     def handle(_job):
         main_thread.join()
-        time.sleep(3 * LEASE_MS / 1000)
+        time.sleep(2 * LEASE_MS / 1000)
 
     worker = Worker(
         queue,
