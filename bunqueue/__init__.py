@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bunqueue.client.job import Job
     from bunqueue.client.queue import Queue
     from bunqueue.client.queue_events import QueueEvents
+    from bunqueue.client.simple.app import Bunqueue
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
     from bunqueue.client.values import QueueName
     from bunqueue.client.worker import Worker
@@ -70,6 +71,7 @@ _ERRORS = (
 
 _HOMES = {
     **dict.fromkeys(_ERRORS, "bunqueue.errors"),
+    "Bunqueue": "bunqueue.client.simple.app",
     "CancelSignal": "bunqueue.client.cancel",
     "CancellationManager": "bunqueue.client.cancel",
     "Connection": "bunqueue.client.connection",
@@ -103,6 +105,7 @@ _ALIASES = {
 
 __all__ = [
     "AuthError",
+    "Bunqueue",
     "BunqueueError",
     "CancelSignal",
     "CancellationManager",

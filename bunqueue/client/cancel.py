@@ -1,9 +1,10 @@
 """Cancellation: a signal that a handler can look at, wait for, or be called back by."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from bunqueue.client import worlds
+from bunqueue.client.timer import Timer
 from bunqueue.client.worlds import Latch
 from bunqueue.errors import JobCancelledError
 
@@ -65,8 +66,8 @@ class CancellationManager:
 
     def __init__(self) -> None:
         self._signals: dict[str, CancelSignal] = {}
-        self._timers: dict[str, threading.Timer] = {}
-        self._lock = threading.Lock()
+        self._timers: dict[str, Timer] = {}
+        self._lock = worlds.native().lock()  # nothing waits inside
 
     def register(self, job_id: str, signal: CancelSignal | None = None) -> CancelSignal:
         """Return the signal of a job that starts.
@@ -94,16 +95,12 @@ class CancellationManager:
             if signal is None:
                 return
             if grace_period_ms > 0:
-                timer = threading.Timer(grace_period_ms / 1000, signal.abort)
-                timer.daemon = True
                 earlier = self._timers.pop(job_id, None)
-                self._timers[job_id] = timer
-        if grace_period_ms > 0:
-            if earlier is not None:
-                earlier.cancel()
-            timer.start()
-        else:
+                self._timers[job_id] = Timer(grace_period_ms / 1000, signal.abort)
+        if grace_period_ms <= 0:
             signal.abort()
+        elif earlier is not None:
+            earlier.cancel()
 
     def is_cancelled(self, job_id: str) -> bool:
         """Tell whether a running job was called off."""
