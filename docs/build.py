@@ -1,16 +1,20 @@
-"""Write the reference pages from the tables they describe.
+"""Write the reference pages, and the tables of docs/protocol.md, from the tables in the code.
 
 ``python docs/build.py`` writes them; with ``--check`` nothing is written, and the exit status is 1
-when a page is not what the tables say.
+when a page is not what the tables say. Of docs/protocol.md only what stands between the marks
+``<!-- made: ... -->`` and ``<!-- /made -->`` is written; the rest is by hand.
 """
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-PAGES = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+PROTOCOL = "protocol.md"
 NOTE = "<!-- Made by docs/build.py from the tables in the code: change those, then run it. -->"
 
 
@@ -19,13 +23,13 @@ def main(argv: list[str]) -> int:
     is_check = "--check" in argv
     stale = [page for page, build in BUILDERS.items() if not settle(page, build(), is_check)]
     for page in stale:
-        print(f"docs/reference/{page} is stale: run python docs/build.py", file=sys.stderr)
+        print(f"docs/{page} is stale: run python docs/build.py", file=sys.stderr)
     return 1 if stale else 0
 
 
 def settle(page: str, lines: Iterable[str], is_check: bool) -> bool:
     """Write a page, or tell whether it is up to date."""
-    path, text = PAGES / page, "\n".join(lines).rstrip() + "\n"
+    path, text = DOCS / page, "\n".join(lines).rstrip() + "\n"
     if is_check:
         return path.exists() and path.read_text("utf-8") == text
     path.parent.mkdir(exist_ok=True)
@@ -35,35 +39,73 @@ def settle(page: str, lines: Iterable[str], is_check: bool) -> bool:
 
 def commands() -> Iterator[str]:
     """Yield the page of wire commands."""
+    from bunqueue.protocol.options import OPTION_FIELDS
+
+    commands = all_commands()
+    yield from ("# Commands", "", NOTE, "")
+    yield f"The broker answers {len(commands)} commands."
+    yield "Each is a MessagePack map with `cmd`, its fields, and `reqId`, echoed when it is given."
+    yield "A reply has `ok`, and `error` when that is false."
+    yield "Fields are checked in the order shown; the first problem is the answer."
+    yield "What each answers, with examples, is told by [the protocol](../protocol.md)."
+    for name in sorted(commands, key=str.lower):
+        yield from ("", f"## {name}", "", *command(commands[name], "#job-options"))
+    yield from ("", "## Job options", "", "What PUSH takes beside its fields, and PUSHB per job.")
+    yield from fields_table(OPTION_FIELDS)
+
+
+def all_commands() -> dict[str, Any]:
+    """Return the rows of all commands by name."""
     import bunqueue.commands
     from bunqueue.commands.registry import COMMANDS
-    from bunqueue.protocol.options import OPTION_FIELDS
 
     # A command is in the table once its module has been imported.
     for module in pkgutil.iter_modules(bunqueue.commands.__path__):
         importlib.import_module(f"bunqueue.commands.{module.name}")
-    yield from ("# Commands", "", NOTE, "")
-    yield f"The broker answers {len(COMMANDS)} commands."
-    yield "Each is a MessagePack map with `cmd`, its fields, and `reqId`, echoed when it is given."
-    yield "A reply has `ok`, and `error` when that is false."
-    yield "Fields are checked in the order shown; the first problem is the answer."
-    for name in sorted(COMMANDS, key=str.lower):
-        row = COMMANDS[name]
-        yield from ("", f"## {name}", "")
-        yield from prose(row.run.__doc__)
-        marks = {
-            "Needs no authentication.": row.is_open,
-            "Changes something.": row.mutates,
-            "May wait before it answers.": row.waits,
-            "Takes the [job options](#job-options) beside its fields.": row.takes_options,
-        }
-        yield from ("", *(mark for mark, holds in marks.items() if holds))
-        own = row.fields
-        if row.takes_options:
-            own = {field: own[field] for field in own if field not in OPTION_FIELDS}
-        yield from fields_table(own)
-    yield from ("", "## Job options", "", "What PUSH takes beside its fields, and PUSHB per job.")
-    yield from fields_table(OPTION_FIELDS)
+    return COMMANDS
+
+
+def command(row: Any, options_anchor: str) -> Iterator[str]:
+    """Yield what is known of a command: its purpose, its marks, its fields."""
+    from bunqueue.protocol.options import OPTION_FIELDS
+
+    yield from prose(row.run.__doc__)
+    marks = {
+        "Needs no authentication.": row.is_open,
+        "Changes something.": row.mutates,
+        "May wait before it answers.": row.waits,
+        f"Takes the [job options]({options_anchor}) beside its fields.": row.takes_options,
+    }
+    held = [mark for mark, holds in marks.items() if holds]
+    if held:
+        yield from ("", *held)
+    own = row.fields
+    if row.takes_options:
+        own = {field: own[field] for field in own if field not in OPTION_FIELDS}
+    yield from fields_table(own)
+
+
+def protocol() -> Iterator[str]:
+    """Yield the page of the protocol, its made parts anew."""
+    rows = all_commands()
+    text = (DOCS / PROTOCOL).read_text("utf-8")
+
+    def made(mark: re.Match[str]) -> str:
+        kind, _, name = mark[1].partition(" ")
+        lines = command(rows[name], "#job-options") if kind == "command" else options_table()
+        return "\n".join((f"<!-- made: {mark[1]} -->", *lines, "<!-- /made -->"))
+
+    yield re.sub(r"<!-- made: (.+?) -->\n.*?<!-- /made -->", made, text, flags=re.DOTALL)
+
+
+def options_table() -> Iterator[str]:
+    """Yield a table of the job options."""
+    from bunqueue.protocol.options import OPTIONS
+
+    yield from ("| option | type | default | meaning |", "| --- | --- | --- | --- |")
+    for row in OPTIONS:
+        kind, doc = cell(row.field.kind()), cell(row.field.doc)
+        yield f"| `{row.wire}` | {kind} | {default(row.default)} | {doc} |"
 
 
 def fields_table(fields: object) -> Iterator[str]:
@@ -127,9 +169,10 @@ def cell(text: str) -> str:
 
 
 BUILDERS: dict[str, Callable[[], Iterator[str]]] = {
-    "commands.md": commands,
-    "settings.md": settings,
-    "cli.md": command_line,
+    PROTOCOL: protocol,
+    "reference/commands.md": commands,
+    "reference/settings.md": settings,
+    "reference/cli.md": command_line,
 }
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ RUN_S_MAX = 240
 TOKENS = "first,second"
 
 # Restarting the broker under one scenario would disturb the others.
-AT_ONCE = {"plain": 12, "auth": 4, "tls": 4, "webhook": 2, "restart": 1}
+AT_ONCE = {"plain": 12, "auth": 4, "tls": 4, "webhook": 2, "names": 1, "restart": 1}
 
 Outcomes = dict[str, dict[str, Any]]
 
@@ -93,6 +93,8 @@ def run_kind(kind: str, python: Path, directory: Path) -> Outcomes:
         settings["TLS_CERT_FILE"] = str(directory / "cert.pem")
         settings["TLS_KEY_FILE"] = str(directory / "key.pem")
         address["tls"] = str(directory / "ca.pem")
+    if kind == "names":
+        settings["BUNQUEUE_KEEP_NAME_IN_DATA"] = "true"
     if kind == "webhook":
         settings["WEBHOOK_ALLOWED_TARGETS"] = HOST
     broker = broker_under_test(directory, data_path=directory / "broker.db", env=settings)

@@ -16,9 +16,9 @@ what the reference answers in ``reference``; ``get`` is ours. ``record.py`` writ
 
 Every ``send`` step but the last of a run leaves in the same write as the next one, so that a
 conversation says by itself what is pipelined. In what is expected, ``{"$any": "str"}`` stands for
-any value of that type (str, int, float, list, dict), ``{"$some": {...}}`` for a map with at least
-these keys, and ``{"$keep": "name"}`` for any value, which ``{"$kept": "name"}`` in later steps
-means again. ``{"$undefined": true}`` in a request is what JavaScript sends for ``undefined``.
+any value of that type (str, int, float, number, list, dict), ``{"$some": {...}}`` for a map with at
+least these keys, and ``{"$keep": "name"}`` for any value, which ``{"$kept": "name"}`` in later
+steps means again. ``{"$undefined": true}`` in a request is what JavaScript sends for ``undefined``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ from typing import Any
 import msgpack
 
 FOLDER = Path(__file__).parent / "conversations"
-TYPES = {"str": str, "int": int, "float": float, "list": list, "dict": dict}
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "number": (int, float),
+    "list": list,
+    "dict": dict,
+}
 BESIDE = ("note", "reference")
 UNDEFINED = msgpack.ExtType(0, b"\0")  # wire.md 1.3
 

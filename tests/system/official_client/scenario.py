@@ -10,6 +10,7 @@ itself; those of one kind run side by side against one broker.
 | auth | knows the tokens "first" and "second" |
 | tls | speaks TLS, with a certificate of a private authority |
 | webhook | was told that webhooks may go to this machine |
+| names | leaves the names of jobs in their data |
 | restart | on a file; the scenario may ask for its death and return |
 
 The scenarios pass against the reference server 2.9.5 too (`tests/support/reference.py` tells
@@ -27,6 +28,7 @@ how to run them there). Where it does other than we do, they accept both and say
 | a_failed_child_can_be_ignored, a_parent_can_go_on_after_a_failure | lists nothing | the failure |
 | unprocessed_children_can_be_removed | the parent waits forever | it goes on |
 | a_scheduler_waits_for_its_last_job | counts runs left out | only those made |
+| routes_by_name_where_names_are_left_in_data | always takes names out | leaves them if asked |
 | a_webhook_is_told_what_happens_to_jobs | `job.pushed` without data | with it |
 
 Two traits of client 0.1.5 shape them as well. It looks for a job's name in `data`, from which

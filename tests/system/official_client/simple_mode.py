@@ -2,7 +2,8 @@
 
 Most of it happens in the client; each scenario is about something that a server must bear. A
 server takes a job's name out of `data`, where this client looks for it (see scenario.py), so what
-goes by names works for jobs whose producer speaks version 3 and leaves a name in `data` as well.
+goes by names works for jobs whose producer speaks version 3 and leaves a name in `data` as well, or
+where the server was told to leave it there.
 """
 
 from __future__ import annotations
@@ -49,6 +50,21 @@ def routes_by_name(world: World) -> None:
     ids = [_add_named(app, "a"), _add_named(app, "b")]
 
     assert ["route a", "route b"] == [app.queue.wait_for_job(job_id, 10_000) for job_id in ids]
+
+
+@scenario("names")
+def routes_by_name_where_names_are_left_in_data(world: World) -> None:
+    """2.9.5 cannot leave them there, so no route matches; both are accepted."""
+    app = world.simple(routes={"a": lambda _job: "route a"})
+
+    job = app.add("a", attempts=1)
+
+    until(lambda: app.queue.get_state(job.id) in ("completed", "failed"))
+    read = app.get_job(job.id)
+    if read.state == "completed":
+        assert ("route a", "a") == (app.queue.get_result(job.id), read.name)
+    else:
+        assert "No route for job" in read.raw["failedReason"]
 
 
 @scenario()
