@@ -26,6 +26,7 @@ from bunqueue.storage.reference.jobs import (
     DEAD_COLUMNS,
     SELECT_DEAD,
     SELECT_JOBS,
+    SELECT_WAITING,
     job_of_entry,
     job_of_row,
     keep_key_until,
@@ -33,7 +34,7 @@ from bunqueue.storage.reference.jobs import (
 from bunqueue.storage.reference.report import OnRefused, Report, Unfit
 from bunqueue.storage.reference.source import Source
 from bunqueue.storage.reference.tables import puts
-from bunqueue.storage.reference.values import map_of, value_of
+from bunqueue.storage.reference.values import list_of, map_of, value_of
 from bunqueue.storage.rows import Images, images
 from bunqueue.storage.sqlite import open_checked, take_file
 
@@ -141,7 +142,8 @@ def _take_over(source: Source, report: Report, tell: Tell | None, write: Write) 
     now = time.time_ns() // 1_000_000
     total = source.count("jobs") + source.count("dlq")
     seq = done = 0
-    for chunk in _chunks(_jobs(source, report, now)):
+    refused: set[str] = set()
+    for chunk in _chunks(_jobs(source, report, refused, now)):
         jobs = [job for job in chunk if job is not None]
         for job in jobs:
             seq += 1
@@ -150,14 +152,20 @@ def _take_over(source: Source, report: Report, tell: Tell | None, write: Write) 
         done += len(chunk)
         if tell is not None:
             tell(done, total)
+    if refused:
+        _tell_who_waits(source, report, refused)
     for rows in _chunks(puts(source, report)):
         write(Images(), {(table, key): values for table, key, values in rows})
     report.left_out["lines of the event journal"] = source.count("queue_events")
     return seq
 
 
-def _jobs(source: Source, report: Report, now: int) -> Iterator[Job | None]:
-    """Yield every job, and None for each row of which there comes none."""
+def _jobs(source: Source, report: Report, refused: set[str], now: int) -> Iterator[Job | None]:
+    """Yield every job, and None for each row of which there comes none.
+
+    Args:
+        refused: Gets the ids of jobs that do not come over.
+    """
     queues: dict[str, NamedQueue] = {}
 
     def queue_of(name: str) -> NamedQueue:
@@ -168,6 +176,7 @@ def _jobs(source: Source, report: Report, now: int) -> Iterator[Job | None]:
             job = job_of_row(row, 0, queue_of, now, report.noting("jobs", row[0]))
         except Unfit as error:
             report.refuse("jobs", row[0], str(error), dict(zip(COLUMNS, row, strict=False)))
+            refused.add(row[0])
             yield None
             continue
         yield _counted(job, report, now)
@@ -191,9 +200,25 @@ def _jobs(source: Source, report: Report, now: int) -> Iterator[Job | None]:
         except Unfit as error:
             named = dict(zip(DEAD_COLUMNS, columns, strict=True))
             report.refuse("dlq", job_id, str(error), named)
+            if not has_live:
+                refused.add(job_id)
             yield None
             continue
         yield _counted(job, report, now)
+
+
+def _tell_who_waits(source: Source, report: Report, refused: set[str]) -> None:
+    """Tell of the jobs that will wait for one that has not come over."""
+    for job_id, packed in source.rows(SELECT_WAITING):
+        if job_id in refused:
+            continue
+        try:
+            missing = refused.intersection(list_of(value_of(packed, "depends_on"), str, "ids"))
+        except Unfit:
+            continue  # told with the job itself
+        note = report.noting("jobs", job_id)
+        for dependency in sorted(missing):
+            note(f"waits for {dependency}, which was refused")
 
 
 def _counted(job: Job, report: Report, now: int) -> Job:

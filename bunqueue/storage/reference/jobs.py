@@ -88,6 +88,9 @@ SELECT_DEAD: Final = (
     " id < (SELECT max(newer.id) FROM dlq AS newer WHERE newer.job_id = dlq.job_id)"
     " FROM dlq ORDER BY id"
 )
+SELECT_WAITING: Final = (
+    "SELECT id, depends_on FROM jobs WHERE state = 'waiting-children' AND depends_on IS NOT NULL"
+)
 DEAD_COLUMNS: Final = ("id", "job_id", "queue", "entry", "entered_at")
 
 # The order of a new job in its queue goes by the moment; what waits for others is parked.

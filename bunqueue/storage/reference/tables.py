@@ -206,8 +206,8 @@ def _flow_failure(columns: Columns, _note: Note) -> Put:
 
 # A completed job that is kept proves itself.
 _SELECT_PROOFS: Final = (
-    "SELECT job_id, queue, completed_at, sequence FROM dependency_completions"
-    " WHERE job_id NOT IN (SELECT id FROM jobs WHERE id IS NOT NULL) ORDER BY sequence"
+    "SELECT job_id, queue, completed_at, sequence FROM dependency_completions AS proofs"
+    " WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = proofs.job_id) ORDER BY sequence"
 )
 
 

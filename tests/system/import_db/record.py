@@ -5,7 +5,7 @@
 Fills a server with ``population``, stops it, and keeps its file; then starts it again on a copy
 and keeps what it answers and how it goes on. Recorded once and committed, so that the import is
 tested where the original server cannot be had; ``test_import_db.py`` makes a fresh one where it
-can.
+can. The recording is set in the past, so that it has happened by whatever clock reads it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from tests.system.import_db.working import work_off
 HERE = Path(__file__).parent
 FILE = HERE / "reference-2.9.5.db.gz"
 TOLD = HERE / "reference-2.9.5.json"
+CLOCK = HERE / "clock.mjs"
+RECORDED_AT_MS = 1_704_110_400_000  # noon of the first day of 2024, UTC
 FLUSHED_S = 0.3  # its plain pushes are on disk by then
 
 
@@ -48,19 +50,35 @@ def call_of(broker: BrokerProcess) -> Callable[..., dict[str, Any]]:
     return call
 
 
-def record(directory: Path) -> tuple[Path, dict[str, Any]]:
-    """Return a closed file of the original server, and what it told of it. Waits."""
+class ShiftedReference(ReferenceProcess):
+    """The original server, with a clock of its own."""
+
+    def command(self) -> list[str]:
+        bun, *arguments = super().command()
+        return [bun, "--preload", str(CLOCK), *arguments]
+
+
+def record(directory: Path, at_ms: int | None = None) -> tuple[Path, dict[str, Any]]:
+    """Return a closed file of the original server, and what it told of it. Waits.
+
+    Args:
+        directory: Where it works.
+        at_ms: Epoch ms that its clock begins with; None for the machine's clock.
+    """
+    kind = ReferenceProcess if at_ms is None else ShiftedReference
     file, copy = directory / "reference.db", directory / "copy.db"
     # Its jobs stay active: it does not wait for their workers.
     env = {"SHUTDOWN_TIMEOUT_MS": "300"}
-    with ReferenceProcess(directory, data_path=file, env=env) as server:
+    if at_ms is not None:
+        env["CLOCK_SHIFT_MS"] = str(at_ms - int(time.time() * 1000))
+    with kind(directory, data_path=file, env=env) as server:
         call = call_of(server)
         populate(call)
         time.sleep(FLUSHED_S)
         server.terminate()
         call.__dict__["close"]()
     shutil.copy(file, copy)
-    with ReferenceProcess(directory, data_path=copy, env=env) as server:
+    with kind(directory, data_path=copy, env=env) as server:
         return file, tell(server)
 
 
@@ -106,7 +124,7 @@ def as_text(told: dict[str, Any]) -> str:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        file, told = record(Path(directory))
+        file, told = record(Path(directory), RECORDED_AT_MS)
         FILE.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
         TOLD.write_text(as_text(told), "utf-8")
 

@@ -253,6 +253,17 @@ def test_a_broker_opens_what_came_over_beside_refused_rows(source, target):
     storage.close()
 
 
+def test_who_waits_for_a_job_that_was_refused_is_told(source, target):
+    change(source, "UPDATE jobs SET data = x'c1' WHERE id IN ('tree-b', 'step-1', 'step-2')")
+
+    report = import_file(str(source), str(target))
+
+    assert {
+        ("tree", "waits for tree-b, which was refused"),
+        ("step-3", "waits for step-2, which was refused"),
+    } == {(told.key, told.why) for told in report.changed}
+
+
 def test_of_several_dead_letters_of_a_job_the_newest_comes_over(source, target):
     old = msgpack.packb({"job": {"id": "discarded"}, "reason": "stalled"}).hex()
     change(
@@ -266,7 +277,7 @@ def test_of_several_dead_letters_of_a_job_the_newest_comes_over(source, target):
     assert (10, 1) == (report.jobs["failed"], report.left_out["older dead letters of a job"])
 
 
-def test_a_dead_letters_job_option_that_is_wrong_is_noted_under_its_id(source, target):
+def test_an_option_that_is_left_out_is_told_with_the_jobs_id(source, target):
     change(source, "UPDATE jobs SET stall_timeout = -1 WHERE id = 'plain'")
 
     report = import_file(str(source), str(target))
