@@ -84,7 +84,9 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
     """Add several jobs to one queue, all or none; ids come back in order.
 
     Raises:
-        Refused: As ``push``, with the prefix ``jobs[i]: ``; nothing was added.
+        Refused: As ``push``; nothing was added. Only for dependencies does the text say which
+            entry is meant, with ``jobs[i]: `` before it: JavaScript clients send every add in a
+            batch, and their callers know the texts as they are (2.9.5).
     """
     queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
     if all(entry[3] is None for entry in entries):
@@ -99,12 +101,13 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
         for entry, custom_id in zip(entries, custom_ids, strict=True):
             shards.update(_others(engine, entry[3], custom_id))
         with in_order(shards):
-            labelled: Counter[str] = Counter()
             batch = {custom_id: None for custom_id in custom_ids if custom_id}
-            for number, entry in enumerate(entries):
-                problem = _refusal(engine, queue, entry, custom_ids[number], batch, labelled, now)
+            _check_edges(engine, entries, custom_ids, batch)
+            labelled: Counter[str] = Counter()
+            for entry, custom_id in zip(entries, custom_ids, strict=True):
+                problem = _refusal(engine, queue, entry, custom_id, labelled, now)
                 if problem:
-                    raise InvalidField(f"jobs[{number}]: {problem}")
+                    raise Refused(problem)
             for custom_id in list(batch):
                 old = engine.index.get(custom_id)
                 if old is not None and old.place in LIVE:
@@ -121,28 +124,58 @@ def _custom_id(own: Mapping[str, Any] | None) -> str | None:
     return None if own is None else own.get("jobId") or own.get("customId") or None
 
 
+def _check_edges(
+    engine: "Engine",
+    entries: Sequence[Entry],
+    custom_ids: Sequence[str | None],
+    batch: Mapping[str, None],
+) -> None:
+    """Refuse a batch in which a job cannot have its dependencies, its repetition or its parent.
+
+    Each is asked of all entries before the next, as by 2.9.5: the first problem is the one told.
+
+    Args:
+        batch: Custom ids of this call.
+    """
+    own_ids = [(entry[3], own_id) for entry, own_id in zip(entries, custom_ids, strict=True)]
+    for number, (own, custom_id) in enumerate(own_ids):
+        if own is not None and own.get("dependsOn"):
+            problem = dependencies.refusal(engine, own, custom_id, batch)
+            if problem:
+                raise InvalidField(f"jobs[{number}]: {problem}")
+    for own, _ in own_ids:
+        if own is not None and own.get("repeat") is not None:
+            problem = repeats.refusal(own)
+            if problem:
+                raise Refused(problem)
+    for own, custom_id in own_ids:
+        parent_id = None if own is None else linked_parent(own)
+        if own is not None and parent_id is not None:
+            problem = link_refusal(engine, own, parent_id, custom_id)
+            if problem:
+                raise Refused(problem)
+
+
 def _refusal(
     engine: "Engine",
     queue: Queue,
     entry: Entry,
     custom_id: str | None,
-    batch: Mapping[str, None],
     labelled: Counter[str],
     now: int,
 ) -> str | None:
-    """Return why the entry cannot be admitted, without any effect.
+    """Return why an entry of a batch cannot have its id, its key or its group; without effect.
 
     Args:
-        batch: Custom ids of this call.
         labelled: group -> entries of this call before it; counted on.
     """
     _, _, options, own = entry
     if own is None:
         return None
     key, group_id = own.get("uniqueKey"), own.get("groupId")
-    problem = _edge_refusal(engine, own, custom_id, batch) or (
-        keys.refusal(engine, queue, key, options, now) if key else None
-    )
+    problem = None if custom_id is None else dependencies.reuse_refusal(engine, custom_id)
+    if problem is None and key:
+        problem = keys.refusal(engine, queue, key, options, now)
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
         problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1

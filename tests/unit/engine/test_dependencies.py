@@ -108,6 +108,25 @@ def test_a_batch_with_a_bad_dependency_is_refused_as_a_whole(world: World) -> No
         assert {} == world.counts()
 
 
+def test_of_several_problems_in_a_batch_the_same_is_told_as_by_2_9_5(world: World) -> None:
+    world.push(groupId="g")
+    full = {"groupId": "g", "groupMaxSize": 1}
+    orphan = {"parentId": "x", "data": {"__parentId": "x", "__parentQueue": "q"}}
+    bad_repeat = {"repeat": {"every": -1}}
+    bad_edge = {"dependsOn": ["y"]}
+    jobs = [full, orphan, bad_repeat, bad_edge]
+
+    for text in (
+        "jobs[3]: Dependency job not found: y",
+        "repeat.every must be a positive finite number",
+        "Parent job not found: x",
+        "Group g has reached its maximum size of 1",
+    ):
+        assert text == world.error("PUSHB", queue="q", jobs=jobs)
+        jobs.pop()
+    assert {"waiting": 1} == world.counts()
+
+
 def test_a_delay_counts_from_the_creation(world: World) -> None:
     world.push(jobId="a")
     world.push(jobId="late", dependsOn=["a"], delay=MINUTE)
@@ -162,7 +181,7 @@ def test_an_id_is_not_replaced_while_live_jobs_depend_on_its_owner(world: World)
     twin = {"uniqueKey": "k", "dedup": {"replace": True}}
 
     assert text == world.error("PUSH", queue="q", **twin)
-    assert f"jobs[0]: {text}" == world.error("PUSHB", queue="q", jobs=[twin])
+    assert text == world.error("PUSHB", queue="q", jobs=[twin])
 
     world.ok("Cancel", id="b")
     assert "a" != world.push(**twin)
@@ -233,7 +252,7 @@ def test_an_id_with_unresolved_consumers_is_not_used_again(world: World) -> None
 
     text = "Custom ID a still has unresolved dependency consumers"
     assert text == world.error("PUSH", queue="q", jobId="a")
-    assert f"jobs[0]: {text}" == world.error("PUSHB", queue="q", jobs=[{"customId": "a"}])
+    assert text == world.error("PUSHB", queue="q", jobs=[{"customId": "a"}])
 
     finish(world, "other")
     assert "a" == world.push(jobId="a")
