@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from loadtests.processes import pinned
@@ -16,6 +17,7 @@ from loadtests.processes import pinned
 HOST = "127.0.0.1"
 START_WAIT_S_MAX = 30.0
 STOP_WAIT_S_MAX = 30.0
+BUN_WAIT_S_MAX = 30.0
 ROOT = Path(__file__).resolve().parent.parent
 
 # The reference refuses the 10,001st request of a connection in a minute and drops idle ones;
@@ -160,16 +162,34 @@ def reference_command(
     """Build the command that runs the reference server.
 
     Args:
-        directory: Where ``npm install bun bunqueue@2.9.5`` was run.
+        directory: Where bun and bunqueue@2.9.5 were installed with npm.
         port: Its TCP port.
         http_port: Its HTTP port.
         data_path: Its file; None for memory.
         environment: More settings.
     """
-    modules = directory / "node_modules"
-    # The launcher in .bin works only if npm was allowed to run install scripts.
-    bun = next(modules.glob("@oven/bun-*/bin/bun"), modules / ".bin" / "bun")
+    main = directory / "node_modules" / "bunqueue" / "dist" / "main.js"
     settings = {"HOST": HOST, "TCP_PORT": str(port), "HTTP_PORT": str(http_port)}
     settings |= {"BUNQUEUE_DATA_PATH": str(data_path) if data_path is not None else ""}
-    arguments = [str(bun), str(modules / "bunqueue" / "dist" / "main.js"), "start"]
+    arguments = [str(bun_of(directory)), str(main), "start"]
     return arguments, {**settings, **REFERENCE_ENV, **(environment or {})}
+
+
+@cache
+def bun_of(directory: Path) -> Path:
+    """Find the Bun that runs on this machine.
+
+    npm may have unpacked builds for several kinds of processors and of C libraries; which of them
+    runs, only trying tells. The launcher in .bin is no build: it fetches one by install script.
+
+    Raises:
+        FileNotFoundError: None runs.
+    """
+    for bun in sorted(directory.glob("node_modules/@oven/bun-*/bin/bun")):
+        try:
+            done = subprocess.run([bun, "--version"], capture_output=True, timeout=BUN_WAIT_S_MAX)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return bun
+    raise FileNotFoundError(f"no Bun in {directory} runs on this machine")
