@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bunqueue.commands.job_wire import pack_job, pack_list
 from bunqueue.commands.peer import Peer
-from bunqueue.commands.registry import Request, command
+from bunqueue.commands.registry import Request, command, refusal_reply
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
@@ -131,7 +131,7 @@ def _json_form(value: Any) -> Any:
     options=True,
     mutates=True,
 )
-def push(peer: Peer, request: Request) -> Reply:
+def push(peer: Peer, request: Request) -> Reply | Later:
     """Add one job; the reply carries its id, or that of the live job with the same id or key."""
     if sets_no_option(request):
         options, own = DEFAULT_OPTIONS, None
@@ -140,14 +140,29 @@ def push(peer: Peer, request: Request) -> Reply:
     engine = peer.engine
     name, data = payload(request, options, engine)
     job_id = engine.push(request["queue"], name, data, options, own, peer.now())
-    return _PUSHED + pack(job_id)
+    if job_id.__class__ is str:
+        return _PUSHED + pack(job_id)
+    return _put_off(job_id, _PUSHED)
+
+
+def _put_off(later: object, head: bytes) -> Later:
+    """Return the answer of a push that is put off, in the shape of its reply."""
+    assert isinstance(later, Later)
+
+    def shape(answer: Any) -> Reply:
+        if isinstance(answer, Exception):
+            return refusal_reply(answer)
+        return head + pack(answer)
+
+    later.shape = shape
+    return later
 
 
 _check_entry = compile_check({"name": JobName()})
 
 
 @command("PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True)
-def push_batch(peer: Peer, request: Request) -> Reply:
+def push_batch(peer: Peer, request: Request) -> Reply | Later:
     """Add several jobs to one queue, all or none; the ids come back in order."""
     engine = peer.engine
     entries = []
@@ -168,7 +183,9 @@ def push_batch(peer: Peer, request: Request) -> Reply:
             raise InvalidField(f"jobs[{number}]: {refusal}") from None
         entries.append((name, data, options, own))
     ids = engine.push_batch(request["queue"], entries, peer.now())
-    return _PUSHED_MANY + pack(ids)
+    if ids.__class__ is list:
+        return _PUSHED_MANY + pack(ids)
+    return _put_off(ids, _PUSHED_MANY)
 
 
 def _owner(request: Request) -> str | None:

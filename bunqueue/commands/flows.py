@@ -7,12 +7,12 @@ from bunqueue.commands.flow_plan import FLOW_JOBS_MAX, planned
 from bunqueue.commands.job_reads import JOB_ID
 from bunqueue.commands.job_wire import pack_job, pack_list
 from bunqueue.commands.peer import Peer
-from bunqueue.commands.registry import Request, command
+from bunqueue.commands.registry import Request, command, refusal_reply
 from bunqueue.engine.later import Later
-from bunqueue.errors import InvalidField, Refused, StorageFailed
+from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import narrowed, pack
 from bunqueue.protocol.fields import Anything, Text
-from bunqueue.protocol.replies import INTERNAL_ERROR, OK, Reply, error_reply
+from bunqueue.protocol.replies import OK, Reply
 
 _DATA_JOBS: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa4jobs"
 _DATA_VALUES: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa6values"
@@ -41,10 +41,8 @@ def push_flow(peer: Peer, request: Request) -> Reply | Later:
 
 
 def _admitted(shown: Any) -> Reply:
-    if isinstance(shown, Refused):
-        return error_reply(str(shown))
-    if isinstance(shown, StorageFailed):
-        return error_reply(INTERNAL_ERROR)
+    if isinstance(shown, Exception):
+        return refusal_reply(shown)
     return _DATA_JOBS + pack_list(shown)
 
 

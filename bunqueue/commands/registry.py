@@ -117,6 +117,11 @@ def dispatch(peer: Peer, request: Any) -> Reply | Later:
         return error_reply(INTERNAL_ERROR)
 
 
+def refusal_reply(error: Exception) -> Reply:
+    """Answer with what ended an operation that took its time."""
+    return error_reply(str(error) if isinstance(error, Refused) else INTERNAL_ERROR)
+
+
 def _no_command(peer: Peer, request: Any) -> Reply:
     """Answer what is no request, or one for an unknown command."""
     if request is None or request is False:

@@ -7,7 +7,7 @@ fails, everything is as it was before and the peer reads an error.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import dependencies, keys, proofs, repeats
@@ -15,6 +15,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.flows import link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
+from bunqueue.engine.later import Later
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.queue import Queue, Shard
@@ -44,7 +45,7 @@ def push(
     options: JobOptions,
     own: Mapping[str, Any] | None,
     now: int,
-) -> str:
+) -> str | Later:
     """Add one job.
 
     Args:
@@ -55,7 +56,8 @@ def push(
         now: Epoch ms.
 
     Returns:
-        The id of the job, or of the live one that already holds its id or key.
+        The id of the job, or of the live one that already holds its id or key. A ``Later`` if the
+        push is about a job of a flow that is on its way in: to that, or to the exception.
 
     Raises:
         Refused: A rule of identity says no.
@@ -65,6 +67,10 @@ def push(
     if own is None:
         with queue.shard.lock:
             return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
+    if engine.arriving:
+        later = _after_arrival(engine, [own], push, queue_name, name, data, options, own, now)
+        if later is not None:
+            return later
     custom_id = _custom_id(own)
     if custom_id is None and "parentId" not in own:
         with queue.shard.lock:
@@ -80,8 +86,31 @@ def _others(engine: "Engine", own: Mapping[str, Any] | None, custom_id: str | No
     return [job.queue.shard for job in jobs if job is not None]
 
 
-def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
+def _after_arrival(
+    engine: "Engine", owns: Iterable[Mapping[str, Any]], action: Callable[..., Any], *args: Any
+) -> Later | None:
+    """Put a push off until the flow is in that has an id it is about; None if there is none.
+
+    Such a job is not to be relied on: its commit is still to come, and may fail.
+    """
+    ids: set[str] = set()
+    for own in owns:
+        ids.update(own.get("dependsOn") or (), filter(None, (_custom_id(own),)))
+    for flow in engine.arriving:
+        if not ids.isdisjoint(flow.ids):
+            later = Later()
+            flow.waiting.append((later, action, args))
+            return later
+    return None
+
+
+def push_batch(
+    engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int
+) -> list[str] | Later:
     """Add several jobs to one queue, all or none; ids come back in order.
+
+    Returns:
+        The ids; a ``Later`` as ``push`` does.
 
     Raises:
         Refused: As ``push``; nothing was added. Only for dependencies does the text say which
@@ -95,6 +124,11 @@ def push_batch(engine: "Engine", queue_name: str, entries: Sequence[Entry], now:
                 _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
                 for name, data, _, _ in entries
             ]
+    if engine.arriving:
+        owns = [entry[3] for entry in entries if entry[3] is not None]
+        later = _after_arrival(engine, owns, push_batch, queue_name, entries, now)
+        if later is not None:
+            return later
     with engine.identity_lock:
         custom_ids = [_custom_id(own) for _, _, _, own in entries]
         shards = {queue.shard}

@@ -108,6 +108,7 @@ class Engine:
         queues: name -> queue.
         index: id -> job, of everything that is kept.
         graph: Who waits for whom.
+        arriving: Flows whose ids are theirs already, and which are not in yet.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
         schedules: The schedulers.
@@ -146,6 +147,7 @@ class Engine:
         self.queues: dict[str, Queue] = {}
         self.index = JobIndex()
         self.graph = dependencies.Graph()
+        self.arriving: list[flow_admission.Flow] = []
         self.seq = 0
         self.timers = Timers()
         self.timed_at: dict[str, int] = {}

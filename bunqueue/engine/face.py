@@ -39,11 +39,11 @@ class EngineFace(Protocol):
         options: JobOptions,
         own: Mapping[str, Any] | None,
         now: int,
-    ) -> str:
+    ) -> str | Later:
         """Add one job."""
         ...
 
-    def push_batch(self, queue_name: str, entries: Sequence[Entry], now: int) -> list[str]:
+    def push_batch(self, queue_name: str, entries: Sequence[Entry], now: int) -> list[str] | Later:
         """Add several jobs to one queue, all or none; ids come back in order."""
         ...
 

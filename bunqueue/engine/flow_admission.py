@@ -5,7 +5,8 @@ go. A large one is taken in slices, between which others are served:
 
 1. plan: every job is checked and made, and nobody knows of it;
 2. reserve, in one step: no id of the flow is anybody's, and now all of them are the flow's;
-3. tie: the jobs get their edges, and wait in ``admitted``, invisible;
+3. tie: the jobs get their edges, and wait in ``admitted``, invisible; pushes that are about one of
+   these ids are put off until the end of this step, so that they share the flow's commit;
 4. commit, all in one batch;
 5. show: they become visible and claimable.
 
@@ -20,6 +21,7 @@ from bunqueue.engine import admission, dependencies
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import in_order
+from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.states import ADMITTED
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.options import JobOptions
@@ -48,7 +50,7 @@ class FlowJob(NamedTuple):
     own: Mapping[str, Any]
 
 
-class _Flow:
+class Flow:
     """A flow on its way in.
 
     Attributes:
@@ -58,9 +60,11 @@ class _Flow:
         show, shown: What the answer holds of the jobs.
         later: Whoever asked, or None if the answer leaves by itself.
         at: How many jobs the present step has dealt with.
+        ids: Of its jobs, once they are the flow's.
+        waiting: Pushes that are put off until it is in: their answers, functions and arguments.
     """
 
-    __slots__ = ("plan", "planned", "jobs", "show", "shown", "later", "at")
+    __slots__ = ("plan", "planned", "jobs", "show", "shown", "later", "at", "ids", "waiting")
 
     def __init__(self, plan: Iterator[FlowJob | None], show: Show) -> None:
         self.plan = plan
@@ -70,6 +74,8 @@ class _Flow:
         self.shown: list[bytes] = []
         self.later: Later | None = None
         self.at = 0
+        self.ids: frozenset[str] = frozenset()
+        self.waiting: list[tuple[Later, Callable[..., Any], tuple[Any, ...]]] = []
 
     def slice(self) -> list[Job]:
         """Return the next jobs of the present step; all of them in a small flow."""
@@ -102,7 +108,7 @@ def push_flow(
         Refused: A rule is broken, or an id is taken; nothing was admitted.
         StorageFailed: The backlog is full.
     """
-    flow = _Flow(plan, show)
+    flow = Flow(plan, show)
     if _take(engine, flow, now):
         _reserve(engine, flow)
         _tie(engine, flow, now)
@@ -112,7 +118,7 @@ def push_flow(
     return flow.later
 
 
-def _plan_on(engine: "Engine", flow: _Flow, now: int) -> None:
+def _plan_on(engine: "Engine", flow: Flow, now: int) -> None:
     assert flow.later is not None
     try:
         if not _take(engine, flow, now):
@@ -125,7 +131,7 @@ def _plan_on(engine: "Engine", flow: _Flow, now: int) -> None:
         engine.timers.add(now + 1, _tie, engine, flow)
 
 
-def _take(engine: "Engine", flow: _Flow, now: int) -> bool:
+def _take(engine: "Engine", flow: Flow, now: int) -> bool:
     """Make the next slice of jobs; return whether that was all."""
     size_bytes = 0
     for _ in range(JOBS_PER_SLICE):
@@ -148,16 +154,19 @@ def _take(engine: "Engine", flow: _Flow, now: int) -> bool:
     return False
 
 
-def _reserve(engine: "Engine", flow: _Flow) -> None:
+def _reserve(engine: "Engine", flow: Flow) -> None:
     """Take all ids, or none."""
     with engine.identity_lock:
         _refuse(engine, flow)
         put = engine.index.put
         for job in flow.jobs:
             put(job)
+        if flow.later is not None:
+            flow.ids = frozenset(job.id for job in flow.jobs)
+            engine.arriving.append(flow)
 
 
-def _refuse(engine: "Engine", flow: _Flow) -> None:
+def _refuse(engine: "Engine", flow: Flow) -> None:
     """Refuse ids that somebody has or had, and groups that are full."""
     graph, find = engine.graph, engine.index.get
     ids = {job.id for job in flow.jobs}
@@ -179,7 +188,7 @@ def _refuse(engine: "Engine", flow: _Flow) -> None:
         raise StorageFailed("the write backlog is full")
 
 
-def _tie(engine: "Engine", flow: _Flow, now: int) -> None:
+def _tie(engine: "Engine", flow: Flow, now: int) -> None:
     """Give the next slice its edges; after the last, commit."""
     jobs = flow.slice()
     queues = {job.queue.name: engine.open_queue(job.queue.name) for job in jobs}
@@ -204,9 +213,28 @@ def _tie(engine: "Engine", flow: _Flow, now: int) -> None:
         if job.place == ADMITTED:  # it has not been obliterated meanwhile
             added(job)
     engine.storage.sync(_withdraw, (engine, flow, now), _show, durable=True)
+    if flow.later is not None:
+        engine.arriving.remove(flow)
+        for waiting in flow.waiting:
+            _push_now(engine, *waiting)
 
 
-def _show(engine: "Engine", flow: _Flow, now: int) -> None:
+def _push_now(
+    engine: "Engine", later: Later, action: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """Do a push that was put off until the flow's commit is the next one."""
+    engine.storage.answer_waits = NO_WAIT
+    try:
+        answer = action(engine, *args)
+    except (Refused, StorageFailed) as error:
+        answer = error
+    if isinstance(answer, Later):  # it is about another flow too
+        answer.then(later.resolve)
+    else:
+        later.resolve(answer, engine.storage.answer_waits)
+
+
+def _show(engine: "Engine", flow: Flow, now: int) -> None:
     """Make the next slice visible, and answer after the last."""
     later = flow.later
     for job in flow.slice():
@@ -221,7 +249,7 @@ def _show(engine: "Engine", flow: _Flow, now: int) -> None:
         engine.timers.add(max(now, engine.last_now) + 1, _show, engine, flow)
 
 
-def _withdraw(engine: "Engine", flow: _Flow, now: int) -> None:
+def _withdraw(engine: "Engine", flow: Flow, now: int) -> None:
     """Take everything out again whose commit failed."""
     for job in reversed(flow.jobs):
         admission.withdraw(engine, job, (), None, None, now)

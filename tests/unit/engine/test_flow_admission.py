@@ -199,3 +199,70 @@ def test_an_obliterated_queue_takes_a_flow_that_waits_for_its_commit_along() -> 
 
     assert flow.reply["ok"]
     assert ["unknown", "waiting-children"] == [world.state("c"), world.state("p")]
+
+
+# -- pushes that meet a flow on its way -----------------------------------------------------------
+
+
+def half_way(world: World) -> Answer:
+    """Send a large flow, and stop when its ids are taken but not all of its jobs are tied."""
+    answer = world.send("PUSHF", jobs=tree(MANY))
+    for _ in range(1_000):
+        if world.engine.index.get("c0") is not None:
+            return answer
+        world.forward(1)
+    raise AssertionError("the flow took no ids")
+
+
+MEETINGS: dict[str, dict[str, Any]] = {
+    "push": {"cmd": "PUSH", "jobId": "c1", "data": "twin"},
+    "batch": {"cmd": "PUSHB", "jobs": [{"customId": "c1", "data": "twin"}]},
+    "dependent": {"cmd": "PUSH", "jobId": "d", "dependsOn": ["c1"]},
+    "dependents": {"cmd": "PUSHB", "jobs": [{"customId": "d", "dependsOn": ["c1"]}]},
+}
+
+
+@pytest.mark.parametrize("push", MEETINGS.values(), ids=list(MEETINGS))
+def test_who_meets_a_flow_on_its_way_is_answered_after_it(push: dict[str, Any]) -> None:
+    world = persistent_world()
+    flow = half_way(world)
+
+    met = world.send(queue="q", **push)
+
+    assert not met.is_there
+    assert True is awaited(world, met)["ok"]
+    assert True is awaited(world, flow)["ok"]
+    assert {"__parentId": "p", "__parentQueue": "pq"} == world.job("c1")["data"]
+
+
+@pytest.mark.parametrize("push", MEETINGS.values(), ids=list(MEETINGS))
+def test_nobody_is_told_of_a_flow_that_could_not_be_written(push: dict[str, Any]) -> None:
+    world = persistent_world()
+    flow = half_way(world)
+    met = world.send(queue="q", **push)
+    for _ in range(MANY // JOBS_PER_SLICE):
+        world.forward(1)
+    world.storage.fails = True
+
+    assert False is awaited(world, met)["ok"]
+    assert False is awaited(world, flow)["ok"]
+    assert nothing_is_left(world)
+
+
+def test_who_meets_a_flow_is_told_why_it_is_refused() -> None:
+    world = persistent_world()
+    half_way(world)
+
+    met = world.send("PUSH", queue="q", jobId="d", dependsOn=["c1", "nobody"])
+
+    assert {"ok": False, "error": "Dependency job not found: nobody"} == awaited(world, met)
+
+
+def test_other_pushes_do_not_wait_for_a_flow() -> None:
+    world = persistent_world()
+    flow = half_way(world)
+
+    job_id = world.push(jobId="other")
+
+    assert not flow.is_there
+    assert "waiting" == world.state(job_id)
