@@ -146,11 +146,32 @@ def push_batch(
                 old = engine.index.get(custom_id)
                 if old is not None and old.place in LIVE:
                     del batch[custom_id]  # no new job will come of it
-            ids = []
+            ids: list[str] = []
+            twins: dict[str, str] = {}  # custom id -> who answers for it instead
+            first_seq = engine.seq
             for entry, custom_id in zip(entries, custom_ids, strict=True):
-                ids.append(_admit(engine, queue, entry, custom_id, now, batch))
+                job_id = _admit(engine, queue, _redirected(entry, twins), custom_id, now, batch)
+                ids.append(job_id)
                 batch.pop(custom_id or "", None)
-            return ids
+                if custom_id and job_id != custom_id:
+                    twins[custom_id] = job_id
+            if twins:  # the jobs before a twin have been told to wait for it
+                for job_id in ids:
+                    job = engine.index.get(job_id)
+                    if job is not None and job.seq > first_seq:
+                        dependencies.redirect(engine, job, twins)
+    if twins:
+        dependencies.settle(engine, now)
+    return ids
+
+
+def _redirected(entry: Entry, twins: Mapping[str, str]) -> Entry:
+    """Let an entry depend on the jobs that answer for others of its batch."""
+    name, data, options, own = entry
+    if not twins or own is None or twins.keys().isdisjoint(own.get("dependsOn") or ()):
+        return entry
+    depends_on = [twins.get(job_id, job_id) for job_id in own["dependsOn"]]
+    return name, data, options, {**own, "dependsOn": depends_on}
 
 
 def _custom_id(own: Mapping[str, Any] | None) -> str | None:

@@ -205,6 +205,29 @@ def register(engine: "Engine", job: Job) -> None:
             of_id[job] = None
 
 
+def redirect(engine: "Engine", job: Job, twins: Mapping[str, str]) -> None:
+    """Let a job that was just admitted depend on the jobs that answer for others, their twins.
+
+    Args:
+        twins: id that nobody has got -> id of who answers for it.
+    """
+    extra = job.extra
+    if twins.keys().isdisjoint(extra.depends_on):
+        return
+    ties = ties_of(job)
+    for job_id in twins:
+        part(engine, job, job_id)
+        ties.missing.discard(job_id)
+    found = dict.fromkeys(twins.get(job_id, job_id) for job_id in extra.depends_on)
+    found.pop(job.id, None)  # it answers for its own dependency
+    extra.depends_on = list(found)
+    register(engine, job)
+    ties.missing.update(job_id for job_id in found if not is_met(engine, job_id))
+    engine.storage.rewritten(job)
+    if not ties.missing and job.place == PARKED:
+        engine.graph.later(engine, release, job)
+
+
 def begin_parked(job: Job, now: int) -> None:
     """Write the first line of a parked job's timeline."""
     job.own_extra().timeline = [["waiting-children", now, None, None]]

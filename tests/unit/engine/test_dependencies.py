@@ -99,6 +99,63 @@ def test_a_batch_that_renews_an_id_waits_for_the_new_job(world: World) -> None:
     assert "waiting" == world.state("b")
 
 
+def test_a_batch_waits_for_the_twin_that_answers_for_one_of_its_jobs(world: World) -> None:
+    # The reference keeps c and d waiting for ever, for a job that never was.
+    world.push(jobId="x", uniqueKey="k")
+    jobs = [
+        {"customId": "c", "dependsOn": ["b"]},
+        {"customId": "b", "uniqueKey": "k"},
+        {"customId": "d", "dependsOn": ["b"]},
+    ]
+
+    assert ["c", "x", "d"] == world.ok("PUSHB", queue="q", jobs=jobs)["ids"]
+
+    assert [["x"], ["x"]] == [world.job(job_id)["dependsOn"] for job_id in "cd"]
+    assert "x" == world.pull()
+    assert {"waiting-children": 2, "active": 1} == world.counts()
+    world.ok("ACK", id="x")
+    assert ["c", "d"] == world.pull_all()
+
+
+def test_a_batch_waits_for_a_twin_inside_it(world: World) -> None:
+    jobs = [
+        {"customId": "c", "dependsOn": ["b"]},
+        {"customId": "a", "uniqueKey": "k"},
+        {"customId": "b", "uniqueKey": "k"},
+    ]
+
+    assert ["c", "a", "a"] == world.ok("PUSHB", queue="q", jobs=jobs)["ids"]
+
+    assert "a" == world.pull()
+    world.ok("ACK", id="a")
+    assert "c" == world.pull()
+
+
+def test_a_job_that_is_the_twin_of_its_own_dependency_waits_for_nothing(world: World) -> None:
+    jobs = [
+        {"customId": "c", "uniqueKey": "k", "dependsOn": ["b"]},
+        {"customId": "b", "uniqueKey": "k"},
+    ]
+
+    assert ["c", "c"] == world.ok("PUSHB", queue="q", jobs=jobs)["ids"]
+
+    assert [] == world.job("c")["dependsOn"]
+    assert "c" == world.pull()
+
+
+def test_what_a_batch_waits_for_survives_a_restart() -> None:
+    world = persistent_world()
+    world.push(jobId="x", uniqueKey="k")
+    jobs = [{"customId": "c", "dependsOn": ["b"]}, {"customId": "b", "uniqueKey": "k"}]
+    world.ok("PUSHB", queue="q", jobs=jobs)
+    world.settle()
+    world = world.restart()
+
+    assert "x" == world.pull()
+    world.ok("ACK", id="x")
+    assert "c" == world.pull()
+
+
 def test_a_batch_with_a_bad_dependency_is_refused_as_a_whole(world: World) -> None:
     for bad, text in (
         ({"dependsOn": ["x"]}, "jobs[1]: Dependency job not found: x"),
