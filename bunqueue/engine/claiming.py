@@ -103,7 +103,7 @@ def claim(
         if job is None:
             break
         options = job.options
-        if options.ttl is not None and now > job.created_at + options.ttl:
+        if options.ttl is not None and now > job.ttl_ends_at:
             engine.expire_ttl(job, now, is_taken=True)
             continue
         move(job, "pull")

@@ -450,6 +450,7 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     extra.progress_message = None
     job.stamp += 1
     job.queue.run_set.enter(job, now)
+    engine.live_again(job, now)
     engine.storage.changed(job)
 
 

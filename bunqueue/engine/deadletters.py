@@ -94,6 +94,7 @@ def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> 
     job.run_at = now
     job.stamp += 1
     job.queue.run_set.enter(job, now)
+    engine.live_again(job, now)
     engine.storage.changed(job)
     if job.queue.waiters:
         engine.serve(job.queue, now)

@@ -301,6 +301,7 @@ class Engine:
     clock_jumped = clock_steps.clock_jumped
     run_out = sweeps.run_out
     arm_ttl = sweeps.arm_ttl
+    live_again = sweeps.live_again
     expire_ttl = sweeps.expire_ttl
     recover = recovery.recover
 

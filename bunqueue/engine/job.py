@@ -106,6 +106,12 @@ class Job:
             extra = self.extra = Extra()
         return extra
 
+    @property
+    def ttl_ends_at(self) -> int:
+        """The last moment, epoch ms, at which a job with a ttl may be claimed."""
+        assert self.options.ttl is not None
+        return (self.extra.lives_from or self.created_at) + int(self.options.ttl)
+
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.place}>"
 
@@ -164,6 +170,8 @@ class Extra:
         dead: The dead-letter entry while the job has failed, else None.
         retry: Dead-letter state that rides along while the job is retried automatically.
         flow: What it waits for; only while it refers to other jobs.
+        lives_from: Epoch ms from which the ttl of a job counts that was sent back to waiting after
+            it had ended; 0 for its creation.
     """
 
     __slots__ = (
@@ -184,6 +192,7 @@ class Extra:
         "dead",
         "retry",
         "flow",
+        "lives_from",
         "ttl_timer",
     )
 
@@ -205,6 +214,7 @@ class Extra:
         self.dead: DeadLetter | None = None
         self.retry: DeadLetter | None = None
         self.flow: Ties | None = None
+        self.lives_from = 0
         self.ttl_timer: list[Any] | None = None
 
 

@@ -124,12 +124,17 @@ def run_out(engine: "Engine", job: Job, delivery: Delivery, now: int) -> None:
 
 def arm_ttl(engine: "Engine", job: Job) -> None:
     """Have the job looked at when its time to live is over."""
-    assert job.options.ttl is not None
     extra = job.own_extra()
     if extra.ttl_timer is not None:
         engine.timers.cancel(extra.ttl_timer)
-    at = job.created_at + int(job.options.ttl) + 1
-    extra.ttl_timer = engine.timers.add(at, _ttl_over, engine, job)
+    extra.ttl_timer = engine.timers.add(job.ttl_ends_at + 1, _ttl_over, engine, job)
+
+
+def live_again(engine: "Engine", job: Job, now: int) -> None:
+    """Give a job that comes back after its end a fresh time to live, or it would vanish at once."""
+    if job.options.ttl is not None:
+        job.own_extra().lives_from = now
+        arm_ttl(engine, job)
 
 
 def _ttl_over(engine: "Engine", job: Job, now: int) -> None:

@@ -164,6 +164,8 @@ def _detail(extra: Extra) -> dict[str, Any]:
         detail["history"] = extra.history
     if extra.progress_message is not None:
         detail["progress_message"] = extra.progress_message
+    if extra.lives_from:
+        detail["lives_from"] = extra.lives_from
     for name, letter in (("dead", extra.dead), ("retry", extra.retry)):
         if letter is not None:
             detail[name] = {part: getattr(letter, part) for part in DeadLetter.__slots__}
@@ -286,6 +288,7 @@ def _read_detail(extra: Extra, detail: dict[str, Any]) -> Extra:
     extra.stacktrace = detail.get("stacktrace")
     extra.history = detail.get("history") or []
     extra.progress_message = detail.get("progress_message")
+    extra.lives_from = detail.get("lives_from") or 0
     extra.dead = _read_letter(detail.get("dead"))
     extra.retry = _read_letter(detail.get("retry"))
     return extra

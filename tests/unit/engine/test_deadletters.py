@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bunqueue.engine.deadletters import REASONS
-from tests.support.engine import World
+from tests.support.engine import World, persistent_world
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -421,3 +421,69 @@ def test_statistics_of_nothing(world: World) -> None:
         "oldestEntry": None,
         "newestEntry": None,
     } == stats
+
+
+# -- a time to live after the end -----------------------------------------------------------------
+
+
+def settings_of(command: str) -> dict[str, Any]:
+    return {"RetryDlq": {"queue": "q"}, "MoveToWait": {"id": "a"}}[command]
+
+
+@pytest.mark.parametrize("command", ["RetryDlq", "MoveToWait"])
+def test_a_dead_letter_that_is_retried_lives_anew(world: World, command: str) -> None:
+    # The reference lets it vanish at the next pull, without a word.
+    bury(world, ttl=MINUTE)
+    world.forward(HOUR)
+
+    world.ok(command, **settings_of(command))
+
+    world.forward(MINUTE)
+    assert "waiting" == world.state("a")
+    assert "a" == world.pull()
+
+
+def test_a_fresh_time_to_live_ends_too(world: World) -> None:
+    bury(world, ttl=MINUTE)
+    world.forward(HOUR)
+    world.ok("RetryDlq", queue="q")
+
+    world.forward(MINUTE + 1)
+
+    assert "unknown" == world.state("a")
+    assert {} == world.counts()
+
+
+def test_an_automatic_retry_lives_anew(world: World) -> None:
+    configure(world, autoRetry=True, autoRetryInterval=HOUR)
+    bury(world, ttl=5 * MINUTE)
+
+    world.forward(HOUR + MINUTE)
+
+    assert "a" == world.pull()
+
+
+def test_a_completed_job_that_runs_again_lives_anew(world: World) -> None:
+    world.push(jobId="a", ttl=MINUTE)
+    world.ok("ACK", id=world.pull())
+    world.forward(HOUR)
+
+    assert 1 == world.ok("RetryCompleted", queue="q", id="a")["count"]
+
+    assert "a" == world.pull()
+
+
+def test_what_expired_can_be_retried() -> None:
+    world = persistent_world()
+    job_id = world.push(ttl=MINUTE, backoff=HOUR)
+    _, token = world.lease()
+    world.ok("FAIL", id=job_id, token=token, error="no")
+    world.forward(2 * MINUTE)
+    assert "ttl_expired" == world.entry()["reason"]
+    world.ok("RetryDlq", queue="q")
+
+    world = world.restart()
+
+    assert "waiting" == world.state(job_id)
+    world.forward(MINUTE)
+    assert job_id == world.pull()

@@ -94,6 +94,7 @@ def extras(draw):
     extra.history = draw(entries)
     extra.progress = draw(st.integers(0, 100) | st.floats(0, 100))
     extra.progress_message = draw(optional_text)
+    extra.lives_from = draw(moments)
     extra.dead = draw(st.none() | dead_letters())
     extra.retry = draw(st.none() | dead_letters())
     return extra
