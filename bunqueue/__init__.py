@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from bunqueue.client.emitter import EventEmitter
     from bunqueue.client.event_data import EventData
     from bunqueue.client.flow import FlowNode, FlowProducer
+    from bunqueue.client.forwarder import ForwardedInfo, Forwarder
     from bunqueue.client.job import Job
     from bunqueue.client.queue import Queue
     from bunqueue.client.queue_events import QueueEvents
+    from bunqueue.client.queue_group import QueueGroup
     from bunqueue.client.simple.app import Bunqueue
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
     from bunqueue.client.values import QueueName
@@ -82,11 +84,14 @@ _HOMES = {
     "EventEmitter": "bunqueue.client.emitter",
     "FlowNode": "bunqueue.client.flow",
     "FlowProducer": "bunqueue.client.flow",
+    "ForwardedInfo": "bunqueue.client.forwarder",
+    "Forwarder": "bunqueue.client.forwarder",
     "Job": "bunqueue.client.job",
     "JobPro": "bunqueue.client.job",
     "Queue": "bunqueue.client.queue",
     "QueueEvents": "bunqueue.client.queue_events",
     "QueueEventsPro": "bunqueue.client.queue_events",
+    "QueueGroup": "bunqueue.client.queue_group",
     "QueueName": "bunqueue.client.values",
     "QueuePro": "bunqueue.client.queue",
     "TelemetryEvent": "bunqueue.client.telemetry",
@@ -122,6 +127,8 @@ __all__ = [
     "EventEmitter",
     "FlowNode",
     "FlowProducer",
+    "ForwardedInfo",
+    "Forwarder",
     "Job",
     "JobCancelledError",
     "JobFailedError",
@@ -131,6 +138,7 @@ __all__ = [
     "Queue",
     "QueueEvents",
     "QueueEventsPro",
+    "QueueGroup",
     "QueueName",
     "QueuePro",
     "RateLimitError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bunqueue.client import forks, worlds
 from bunqueue.client.add_batch import UNBATCHED, AddBatcher, batch_settings, push_all
@@ -28,6 +28,9 @@ from bunqueue.client.queue_groups import QueueGroups
 from bunqueue.client.queue_reads import QueueReads
 from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
+
+if TYPE_CHECKING:
+    from bunqueue.client.forwarder import Forwarder, Target
 
 CLOSE_DRAIN_S = 5.0  # how long close() waits for adds of other threads
 
@@ -203,6 +206,40 @@ class Queue(
             )
             batcher = self._batchers.setdefault(world.name, made)
         return batcher
+
+    def forward(
+        self,
+        to: Target,
+        *,
+        queue: str | None = None,
+        concurrency: int = 4,
+        durable: bool = False,
+        preserve: Sequence[str] = ("priority",),
+    ) -> Forwarder:
+        """Hand the jobs of this queue to a queue of another broker, until that is closed.
+
+        Each job has the same id there however often it is handed over, so it is not doubled while
+        it is unfinished there. Failures cost the job an attempt here: give jobs that must survive
+        long outages many ``attempts``, or have dead letters retried (``set_dlq_config``).
+
+        Args:
+            to: A ``Connection``, a dict of its parameters (certificates are verified unless it says
+                otherwise), or a url.
+            queue: Name there; by default the same.
+            concurrency: How many jobs are under way at once.
+            durable: Have each one written to disk there before it counts as handed over; without
+                it, a crash there may lose what it took in the last moments.
+            preserve: Which options go along: any of ``priority``, ``tags``, ``group_id``,
+                ``timeout``, ``attempts``, ``backoff``, ``ttl``, ``lifo``.
+
+        Raises:
+            ValueError: ``to`` is this very queue, or ``preserve`` names something else.
+        """
+        from bunqueue.client.forwarder import Forwarder  # producers need no worker
+
+        return Forwarder(
+            self, to, queue=queue, concurrency=concurrency, durable=durable, preserve=preserve
+        )
 
     # -- lifecycle ------------------------------------------------------------------------------
 
