@@ -16,6 +16,7 @@ from bunqueue.engine.deadletters import REASONS
 from bunqueue.engine.job import TIMELINE_MAX, DeadLetter, Job, timeline_of
 from bunqueue.engine.ports import NEW, STATE
 from bunqueue.engine.states import ACTIVE, COMPLETED, FAILED, PARKED, QUEUED
+from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import JobName, QueueName
 from bunqueue.protocol.group_fields import GroupId
 from bunqueue.protocol.options import (
@@ -31,7 +32,6 @@ from bunqueue.storage.reference.values import (
     list_of,
     map_of,
     moment,
-    repacked,
     text,
     value_of,
     whole,
@@ -217,7 +217,7 @@ def _job(
         seq,
         queue_of(queue_name),
         name,
-        repacked(data, "data"),
+        pack(data),
         options,
         whole(told["priority"] or 0, "priority", -INTEGER_MAX, INTEGER_MAX),
         created_at,
@@ -422,7 +422,7 @@ def _or_nothing(blob: object, name: str, note: Note) -> Any:
 
 def _result(blob: object, note: Note) -> bytes | None:
     try:
-        return repacked(value_of(blob, "its result"), "its result")
+        return pack(value_of(blob, "its result"))
     except Unfit as error:
         note(f"{error}: left out")
         return None

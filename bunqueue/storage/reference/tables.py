@@ -13,12 +13,13 @@ from bunqueue.engine.failures import CONTINUE, FAIL, IGNORE, REMOVE
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
 from bunqueue.errors import Refused
+from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import SAFE_INTEGER_MAX, JobName, QueueName
 from bunqueue.protocol.group_fields import GroupId
 from bunqueue.protocol.options import OPTION_FIELDS
 from bunqueue.storage.reference.report import Note, Report, Unfit
 from bunqueue.storage.reference.source import Source
-from bunqueue.storage.reference.values import map_of, moment, repacked, text, value_of, whole
+from bunqueue.storage.reference.values import map_of, moment, text, value_of, whole
 
 Put = tuple[str, str, tuple[Any, ...]]
 Columns = dict[str, Any]
@@ -155,7 +156,7 @@ def _cron(columns: Columns, note: Note) -> Put:
         int(bool(columns["skip_if_no_worker"])),
         int(bool(columns["prevent_overlap"])),
         _json(_cron_options(columns["job_options"], note)),
-        repacked(value_of(columns["data"], "data"), "data"),
+        pack(value_of(columns["data"], "data")),
     )
     try:
         cron.from_row(name, row)

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from bunqueue.engine.cron_times import MOMENT_MS_MAX
-from bunqueue.protocol.codec import UNDEFINED, InvalidFrame, decode, pack
+from bunqueue.protocol.codec import UNDEFINED, InvalidFrame, decode
 from bunqueue.storage.reference.report import Unfit
 
 
@@ -27,18 +27,6 @@ def value_of(blob: object, name: str) -> Any:
     except InvalidFrame as error:
         raise Unfit(f"{name} cannot be read: {str(error) or 'no msgpack'}") from None
     return None if value is UNDEFINED else value
-
-
-def repacked(value: object, name: str) -> bytes:
-    """Return a value as our rows keep it.
-
-    Raises:
-        Unfit: It has no form.
-    """
-    try:
-        return pack(value)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Unfit(f"{name} cannot be kept: {error}") from None
 
 
 def moment(value: object, name: str) -> int:
