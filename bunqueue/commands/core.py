@@ -61,8 +61,10 @@ _TOKENS: Final = b"\xa6tokens"
 
 _PULL_FIELDS: Final = {
     "queue": QueueName(),
-    "timeout": Number(max=PULL_WAIT_MS_MAX, doc="How long to wait for a job, ms."),
-    "owner": Anything(doc="Name of the worker; makes a lease with a token."),
+    "timeout": Number(
+        max=PULL_WAIT_MS_MAX, doc="How long to wait for a job, ms; not at all if absent."
+    ),
+    "owner": Anything(doc="Name of the worker, a string; makes a lease with a token."),
     "lockTtl": Number(max=LOCK_TTL_MS_MAX, doc="Span of the lease, ms; 30,000 if absent."),
     "detach": Flag(truthy=True, doc="Without owner: the job stays active when the link closes."),
     "group": PullerGroup(doc="Defaults for each group's limits, and which jobs are wanted."),
@@ -127,7 +129,11 @@ def _json_form(value: Any) -> Any:
 
 @command(
     "PUSH",
-    {"queue": QueueName(), "name": JobName(doc="Absent is default."), "data": Anything()},
+    {
+        "queue": QueueName(),
+        "name": JobName(doc="`default` if absent."),
+        "data": Anything(doc="The payload; null if absent."),
+    },
     options=True,
     mutates=True,
 )
@@ -291,7 +297,7 @@ def _result(value: Any) -> bytes | None:
     {
         "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
-        "result": Anything(),
+        "result": Anything(doc="What came of it; absent is none."),
         "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
     },
     mutates=True,
@@ -308,9 +314,9 @@ def ack(peer: Peer, request: Request) -> Reply:
     "ACKB",
     {
         "ids": List(required=True),
-        "tokens": List(doc="Parallel to ids."),
+        "tokens": List(doc="Parallel to ids; null for a job without a lease."),
         "results": List(doc="Parallel to ids."),
-        "removeOnCompletes": List(doc="Parallel to ids."),
+        "removeOnCompletes": List(doc="Parallel to ids: forget the job."),
     },
     mutates=True,
 )
@@ -355,9 +361,9 @@ def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
     {
         "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
-        "error": Text(doc="What went wrong."),
+        "error": Text(doc="What went wrong; null if absent."),
         "unrecoverable": Flag(truthy=True, doc="No further attempts."),
-        "stack": List(doc="Lines of the failure's stack."),
+        "stack": List(doc="Lines of the failure's stack; absent leaves the old one."),
         "removeOnFail": Flag(truthy=True, doc="If it was the last attempt: forget the job."),
     },
     mutates=True,

@@ -18,9 +18,9 @@ _FILTER: Final = Map(
         "limit": Number(integer=True),
         "offset": Number(integer=True),
     },
-    doc="{reason, olderThan, newerThan, retriable, expired, limit, offset}.",
+    doc="Which: {reason, olderThan, newerThan, retriable, expired, limit, offset}; all if absent.",
 )
-_COUNT: Final = Number(min=None, integer=True, doc="At most so many; below 0 as 0.")
+_COUNT: Final = Number(min=None, integer=True, doc="At most so many, below 0 as 0; all if absent.")
 _QUEUE: Final = {"queue": QueueName()}
 
 

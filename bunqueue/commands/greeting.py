@@ -12,7 +12,13 @@ CAPABILITIES = ("pipelining", "separate-job-name")
 INT64 = "int64"  # ours: exact 64-bit integers both ways, told only to those who announce it
 
 
-@command("Hello", {"protocolVersion": Anything(), "capabilities": Anything()})
+@command(
+    "Hello",
+    {
+        "protocolVersion": Anything(doc="The client's; ignored."),
+        "capabilities": Anything(doc="List of the client's; only `int64` means something."),
+    },
+)
 def hello(peer: Peer, request: Request) -> Reply:
     """Tell protocol version and capabilities; no version is refused."""
     announced = request.get("capabilities")
@@ -27,7 +33,7 @@ def hello(peer: Peer, request: Request) -> Reply:
     }
 
 
-@command("Auth", {"token": Anything()}, is_open=True)
+@command("Auth", {"token": Anything(doc="A string; anything else is none of ours.")}, is_open=True)
 def auth(peer: Peer, request: Request) -> Reply:
     """Show a token; a wrong one leaves everything as it was and may be followed by another."""
     if not peer.authenticate(request.get("token")):

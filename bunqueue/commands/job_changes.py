@@ -43,7 +43,9 @@ def progress(peer: Peer, request: Request) -> Reply:
     return OK
 
 
-@command("Update", {**JOB_ID, "data": Anything()}, mutates=True)
+@command(
+    "Update", {**JOB_ID, "data": Anything(doc="The new payload; null if absent.")}, mutates=True
+)
 def update(peer: Peer, request: Request) -> Reply:
     """Replace the payload of a job that has not ended."""
     data = request.get("data")
@@ -121,9 +123,11 @@ def promote_jobs(peer: Peer, request: Request) -> Reply:
     "RetryCompleted",
     {
         "queue": QueueName(),
-        "id": Text(doc="Only this job."),
-        "count": Number(min=None, integer=True, doc="At most so many."),
-        "timestamp": Number(doc="Only those completed before this moment, epoch ms."),
+        "id": Text(doc="Only this job; all of the queue if absent."),
+        "count": Number(min=None, integer=True, doc="At most so many; all if absent."),
+        "timestamp": Number(
+            doc="Only those completed before this moment, epoch ms; all if absent."
+        ),
     },
     mutates=True,
 )

@@ -80,7 +80,7 @@ def get_result(peer: Peer, request: Request) -> Reply:
             doc="A state or a list of them; absent is all.",
         ),
         "limit": Number(min=None, integer=True, doc="At most so many; 100 if absent."),
-        "offset": Number(min=None, integer=True, doc="Skip so many."),
+        "offset": Number(min=None, integer=True, doc="Skip so many; none if absent."),
         "asc": Flag(truthy=True, doc="Oldest first, which is the default."),
     },
 )
@@ -166,8 +166,10 @@ def _waited(int64: bool, job: Job | None) -> Reply:
     "GetLogs",
     {
         **JOB_ID,
-        "start": Number(min=None, integer=True, doc="First line, from 0."),
-        "end": Number(min=None, integer=True, doc="Last line, inclusive."),
+        "start": Number(min=None, integer=True, doc="First line, from 0; 0 if absent."),
+        "end": Number(
+            min=None, integer=True, doc="Last line, inclusive; the last of all if absent."
+        ),
     },
 )
 def get_logs(peer: Peer, request: Request) -> Reply:
@@ -197,7 +199,10 @@ def add_log(peer: Peer, request: Request) -> Reply:
 
 @command(
     "ClearLogs",
-    {**JOB_ID, "keepLogs": Number(min=None, integer=True, doc="Keep the newest so many.")},
+    {
+        **JOB_ID,
+        "keepLogs": Number(min=None, integer=True, doc="Keep the newest so many; none if absent."),
+    },
     mutates=True,
 )
 def clear_logs(peer: Peer, request: Request) -> Reply:

@@ -58,7 +58,7 @@ def obliterate(peer: Peer, request: Request) -> Reply:
     "Clean",
     {
         **_QUEUE,
-        "grace": Number(min=None, doc="Only jobs older than this, ms."),
+        "grace": Number(min=None, doc="Only jobs older than this, ms; 0 if absent."),
         "state": Text(doc="Which jobs; absent is everything queued."),
         "limit": Number(min=None, integer=True, doc="At most so many; 1,000 if absent."),
     },

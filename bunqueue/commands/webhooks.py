@@ -87,7 +87,10 @@ def list_webhooks(peer: Peer, _request: Request) -> Reply:
 
 @command(
     "SetWebhookEnabled",
-    {"id": Anything(doc="As AddWebhook answered."), "enabled": Flag(truthy=True)},
+    {
+        "id": Anything(doc="As AddWebhook answered."),
+        "enabled": Flag(truthy=True, doc="Off if absent."),
+    },
     mutates=True,
 )
 def set_webhook_enabled(peer: Peer, request: Request) -> Reply:

@@ -1,6 +1,6 @@
 """The register of workers over the wire, and the broker's own figures."""
 
-from typing import Any
+from typing import Any, Final
 
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
@@ -8,16 +8,18 @@ from bunqueue.engine.workers import RegisteredWorker
 from bunqueue.protocol.fields import Number, Text, TextList
 from bunqueue.protocol.replies import Reply
 
+_COUNT: Final = Number(integer=True, doc="As the worker counts; absent leaves it as it was.")
+
 
 @command(
     "RegisterWorker",
     {
         "name": Text(required=True),
-        "queues": TextList(doc="Names of the queues it serves."),
+        "queues": TextList(doc="Names of the queues it serves; none if absent."),
         "concurrency": Number(integer=True, doc="Jobs it works on at a time; 1 if absent."),
         "workerId": Text(doc="Its own id; the same again updates the entry."),
-        "hostname": Text(),
-        "pid": Number(integer=True),
+        "hostname": Text(doc="`unknown` if absent."),
+        "pid": Number(integer=True, doc="0 if absent."),
         "startedAt": Number(doc="When it started, epoch ms; now if absent."),
     },
     mutates=True,
@@ -86,9 +88,9 @@ def workers_listed(peer: Peer, now: int) -> list[dict[str, Any]]:
     "Heartbeat",
     {
         "id": Text(required=True, doc="The worker's id."),
-        "activeJobs": Number(integer=True),
-        "processed": Number(integer=True),
-        "failed": Number(integer=True),
+        "activeJobs": _COUNT,
+        "processed": _COUNT,
+        "failed": _COUNT,
     },
     mutates=True,
 )

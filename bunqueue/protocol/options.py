@@ -99,8 +99,6 @@ class Option:
     per_job: bool = False
 
 
-_TRUTHY = Flag(truthy=True)
-
 OPTIONS: tuple[Option, ...] = (
     Option(
         "priority",
@@ -225,10 +223,30 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("parentId", "parent_id", None, Text(doc="Id of the parent."), per_job=True),
     Option("childrenIds", "children_ids", (), IdList(doc="Ids of the children."), per_job=True),
-    Option("failParentOnFailure", "fail_parent_on_failure", False, _TRUTHY),
-    Option("removeDependencyOnFailure", "remove_dependency_on_failure", False, _TRUTHY),
-    Option("continueParentOnFailure", "continue_parent_on_failure", False, _TRUTHY),
-    Option("ignoreDependencyOnFailure", "ignore_dependency_on_failure", False, _TRUTHY),
+    Option(
+        "failParentOnFailure",
+        "fail_parent_on_failure",
+        False,
+        Flag(truthy=True, doc="If it fails for good, so does its parent."),
+    ),
+    Option(
+        "removeDependencyOnFailure",
+        "remove_dependency_on_failure",
+        False,
+        Flag(truthy=True, doc="If it fails for good, its parent does without."),
+    ),
+    Option(
+        "continueParentOnFailure",
+        "continue_parent_on_failure",
+        False,
+        Flag(truthy=True, doc="If it fails for good, its parent waits for nothing more."),
+    ),
+    Option(
+        "ignoreDependencyOnFailure",
+        "ignore_dependency_on_failure",
+        False,
+        Flag(truthy=True, doc="As removeDependencyOnFailure; the parent can ask for the error."),
+    ),
     Option("repeat", "repeat", None, Map(doc="Make the next one on completion.")),
 )
 

@@ -76,6 +76,12 @@ def test_a_section_has_its_fields_and_shows_a_success(section: Section) -> None:
     assert any(mark == "<" and value.get("ok") is True for mark, value in shown)
 
 
+def test_every_field_that_may_be_absent_says_what_that_means() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \|  \|  \|$", TEXT, re.MULTILINE)
+
+    assert [] == rows
+
+
 def test_every_link_leads_to_a_heading_of_the_page() -> None:
     anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in SECTIONS}
 
@@ -171,7 +177,7 @@ def job_in(place: str) -> tuple[OnServer, str | None]:
 
 LEGALITY = [
     (command, place, cells[number])
-    for row in re.findall(r"^\| `(?:ACK|\w+)`.*\|$", SECTIONS["What charges an attempt"].text, re.M)
+    for row in re.findall(r"^\| `(?:ACK|\w+)`.*\|$", SECTIONS["Legal moves"].text, re.M)
     if (cells := [cell.strip() for cell in row.strip("|").split("|")]) and len(cells) == 6
     for number, place in enumerate((QUEUED, PARKED, ACTIVE, COMPLETED, FAILED), 1)
     for command in re.findall(r"`(\w+)`", cells[0])
