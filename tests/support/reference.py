@@ -43,9 +43,10 @@ class ReferenceProcess(BrokerProcess):
         *,
         data_path: Path | None = None,
         env: Mapping[str, str] | None = None,
+        home: Path | None = None,
     ) -> None:
         super().__init__(directory, data_path=data_path)
-        install = Path(os.environ[DIRECTORY_VARIABLE])
+        install = home or Path(os.environ[DIRECTORY_VARIABLE])
         arguments, settings = reference_command(install, self.port, self.http_port, data_path, env)
         self._arguments = arguments
         self._env |= settings

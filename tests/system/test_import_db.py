@@ -1,8 +1,8 @@
 """``bunqueue import-db``: our broker on an imported file against the original server on its own.
 
 Both start from the same rows and are asked the same, so what the original says is what ours must
-say, but for what ``EXPLAINED`` names. Done with a file that was recorded once, and, where
-``BUNQUEUE_TEST_REFERENCE`` names an installation of the original, with a fresh one too.
+say, but for what ``EXPLAINED`` names. Done with a file that was recorded once, and, where the
+original can be had, with a fresh one too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -27,7 +26,6 @@ from bunqueue.engine.cron_text import parse
 from bunqueue.engine.cron_times import next_run, zone_of
 from tests.support.broker_process import BrokerProcess, clean_environment
 from tests.support.cli import bunqueue
-from tests.support.reference import DIRECTORY_VARIABLE
 from tests.system.import_db import record
 
 pytestmark = pytest.mark.slow
@@ -86,10 +84,9 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == RECORDED:
         source = recorded_file(directory)
         theirs = json.loads(record.TOLD.read_text("utf-8"))
-    elif os.environ.get(DIRECTORY_VARIABLE):
-        source, theirs = record.record(directory)
     else:
-        pytest.skip(f"{DIRECTORY_VARIABLE} names no installation of the original server")
+        home = request.getfixturevalue("reference_home")
+        source, theirs = record.record(directory, home=home)
     source_was = digest(source)
     target = directory / "ours.db"
     report = run_import(source, target)

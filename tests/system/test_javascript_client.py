@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loadtests.servers import bun_of
-from tests.support.reference import Unavailable, reference_install
 from tests.support.scenarios import Client, Scenarios
 
 pytestmark = pytest.mark.slow
@@ -31,29 +29,17 @@ def scenarios() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def install(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """Where the client is installed, kept in the runner's cache if there is one."""
-    cache = getattr(request.config, "cache", None)
-    home = cache.mkdir("reference") if cache else tmp_path_factory.mktemp("reference")
-    try:
-        found = reference_install(home)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    yield found
-    if cache is None:
-        shutil.rmtree(home)  # more than 100 MB
-
-
-@pytest.fixture(scope="module")
-def client(install: Path, tmp_path_factory: pytest.TempPathFactory) -> Client:
+def client(reference_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Client:
     """The JavaScript client under Bun."""
     # Bun looks for packages only in folders above the one that imports them.
     place = tmp_path_factory.mktemp("javascript-client")
     shutil.copytree(FOLDER, place / "scenarios")
-    (place / "node_modules").symlink_to(install / "node_modules")
-    command = [str(bun_of(install)), "--no-install", str(place / "scenarios" / "run.js")]
+    (place / "node_modules").symlink_to(reference_home / "node_modules")
+    command = [
+        str(bun_of(reference_home)),
+        "--no-install",
+        str(place / "scenarios" / "run.js"),
+    ]
     return Client(command, {"TMPDIR": str(place), "HOME": str(place)}, AT_ONCE)
 
 

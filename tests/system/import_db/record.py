@@ -58,12 +58,15 @@ class ShiftedReference(ReferenceProcess):
         return [bun, "--preload", str(CLOCK), *arguments]
 
 
-def record(directory: Path, at_ms: int | None = None) -> tuple[Path, dict[str, Any]]:
+def record(
+    directory: Path, at_ms: int | None = None, home: Path | None = None
+) -> tuple[Path, dict[str, Any]]:
     """Return a closed file of the original server, and what it told of it. Waits.
 
     Args:
         directory: Where it works.
         at_ms: Epoch ms that its clock begins with; None for the machine's clock.
+        home: Where it is installed, if not where the environment says.
     """
     kind = ReferenceProcess if at_ms is None else ShiftedReference
     file, copy = directory / "reference.db", directory / "copy.db"
@@ -71,14 +74,14 @@ def record(directory: Path, at_ms: int | None = None) -> tuple[Path, dict[str, A
     env = {"SHUTDOWN_TIMEOUT_MS": "300"}
     if at_ms is not None:
         env["CLOCK_SHIFT_MS"] = str(at_ms - int(time.time() * 1000))
-    with kind(directory, data_path=file, env=env) as server:
+    with kind(directory, data_path=file, env=env, home=home) as server:
         call = call_of(server)
         populate(call)
         time.sleep(FLUSHED_S)
         server.terminate()
         call.__dict__["close"]()
     shutil.copy(file, copy)
-    with kind(directory, data_path=copy, env=env) as server:
+    with kind(directory, data_path=copy, env=env, home=home) as server:
         return file, tell(server)
 
 
