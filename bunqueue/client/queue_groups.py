@@ -34,10 +34,11 @@ class QueueGroups:
         return int(self._group("GetGroupJobsCount", group_id).get("count") or 0)
 
     def get_groups_jobs_count(self, max_count: int | None = None) -> int:
-        """Return how many jobs of all groups are queued; counting ends at ``max_count``. Waits."""
+        """Return how many jobs of all groups are queued, at most ``max_count``. Waits."""
         command = {"cmd": "GetGroupsJobsCount", "queue": self.queue_key, "maxCount": max_count}
         data = self.connection.call(compact(command)).get("data") or {}
-        return int(data.get("count") or 0)
+        count = int(data.get("count") or 0)
+        return count if max_count is None else min(count, max_count)
 
     def get_group_active_count(self, group_id: GroupId) -> int:
         """Return how many jobs of a group run. Waits."""

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
-from bunqueue.protocol.fields import QueueName, SafeInteger
+from bunqueue.protocol.fields import Anything, QueueName, SafeInteger
 from bunqueue.protocol.group_fields import NeededGroupId
 from bunqueue.protocol.replies import OK, Reply
 
@@ -30,13 +30,11 @@ def get_group_active_count(peer: Peer, request: Request) -> Reply:
 
 @command(
     "GetGroupsJobsCount",
-    {"queue": QueueName(), "maxCount": SafeInteger(doc="Counting ends here.")},
+    {"queue": QueueName(), "maxCount": Anything(doc="Ignored; all are counted.")},
 )
 def get_groups_jobs_count(peer: Peer, request: Request) -> Reply:
     """Return how many jobs of all groups are queued."""
-    most = request.get("maxCount")
-    count = peer.engine.groups_count(request["queue"], None if most is None else int(most))
-    return _data(count=count)
+    return _data(count=peer.engine.groups_count(request["queue"]))
 
 
 @command(

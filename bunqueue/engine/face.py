@@ -500,8 +500,8 @@ class EngineFace(Protocol):
         """Return how many jobs of the group are running."""
         ...
 
-    def groups_count(self, queue_name: str, most: int | None) -> int:
-        """Return how many jobs of all groups are queued; counting ends at ``most``."""
+    def groups_count(self, queue_name: str) -> int:
+        """Return how many jobs of all groups are queued."""
 
     # -- events and webhooks ---------------------------------------------------------------------
 

@@ -206,10 +206,9 @@ def group_active_count(engine: "Engine", queue_name: str, group_id: str) -> int:
     return 0 if group is None else group.active
 
 
-def groups_count(engine: "Engine", queue_name: str, most: int | None) -> int:
-    """Return how many jobs of all groups are queued; counting ends at ``most``."""
+def groups_count(engine: "Engine", queue_name: str) -> int:
+    """Return how many jobs of all groups are queued."""
     queue = engine.queues.get(queue_name)
     if queue is None or queue.run_set.groups is None:
         return 0
-    count = queue.run_set.groups.pending
-    return count if most is None else min(count, most)
+    return queue.run_set.groups.pending
