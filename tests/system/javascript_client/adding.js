@@ -187,15 +187,14 @@ plain("takes_the_newest_first_if_asked", async (world) => {
 plain("holds_a_delayed_job_back", async (world) => {
   const queue = world.queue();
   const begin = Date.now();
-  const job = await queue.add("later", {}, { delay: 600 });
+  const job = await queue.add("later", {}, { delay: 2_000 });
   assert.equal(await queue.getJobState(job.id), "delayed");
   let startedAt;
 
   await world.worker(queue, async () => (startedAt = Date.now()));
 
   await until(() => startedAt);
-  assert.ok(startedAt - begin >= 595, `after ${startedAt - begin} ms`);
-  assert.ok(startedAt - begin < 5_000, `after ${startedAt - begin} ms`);
+  assert.ok(startedAt - begin >= 1_995, `after ${startedAt - begin} ms`);
 });
 
 plain("forgets_what_is_removed_on_complete", async (world) => {
@@ -241,11 +240,11 @@ plain("admits_one_owner_of_a_deduplication_id", async (world) => {
 
 plain("lets_a_deduplication_id_go_in_time", async (world) => {
   const queue = world.queue();
-  const deduplication = { id: "key", ttl: 400 };
+  const deduplication = { id: "key", ttl: 1_500 };
   const owner = await queue.add("x", {}, { deduplication });
   assert.equal((await queue.add("x", {}, { deduplication })).id, owner.id);
 
-  await sleep(500);
+  await sleep(1_600);
 
   assert.notEqual((await queue.add("x", {}, { deduplication })).id, owner.id);
 });

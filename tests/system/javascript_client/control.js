@@ -1,6 +1,6 @@
 /** Scenarios: queues are paused, emptied, limited; dead letters. */
 import { QueueGroup } from "bunqueue/client";
-import { assert, gate, plain, raises, sleep, until } from "./scenario.js";
+import { assert, crowd, gate, plain, raises, sleep, until } from "./scenario.js";
 
 const broken = async () => { throw new Error("broken"); };
 
@@ -126,17 +126,16 @@ plain("limits_the_concurrency_of_a_queue", async (world) => {
   const queue = world.queue();
   await queue.setGlobalConcurrencyAsync(2);
   assert.equal(await queue.getGlobalConcurrency(), 2);
-  let [running, most] = [0, 0];
+  const all = crowd();
   await queue.addBulk(Array.from({ length: 8 }, () => ({ name: "x", data: {} })));
 
-  await world.worker(queue, async () => {
-    most = Math.max(most, ++running);
-    await sleep(40);
-    running--;
-  }, { concurrency: 8 });
+  await world.worker(queue, all.handler, { concurrency: 8 });
 
+  await until(() => all.running === 2);
+  await sleep(200);
+  all.letGo();
   await until(async () => (await queue.getCompletedCount()) === 8);
-  assert.equal(most, 2);
+  assert.equal(all.most, 2);
   await queue.removeGlobalConcurrencyAsync();
   assert.equal(await queue.getGlobalConcurrency(), null);
 });
@@ -167,9 +166,6 @@ plain("limits_the_rate_of_a_queue", async (world) => {
 
   await world.worker(queue, async () => starts.push(Date.now()), { concurrency: 5 });
 
-  await until(() => starts.length >= 2);
-  await sleep(100);
-  assert.ok(starts.length < 5, "all at once");
   await until(() => starts.length === 5);
   assert.ok(starts[4] - starts[0] >= 650, `${starts[4] - starts[0]} ms`);
   await queue.removeGlobalRateLimitAsync();
@@ -180,11 +176,11 @@ plain("limits_the_rate_for_a_while", async (world) => {
   const queue = world.queue();
   assert.equal(await queue.getRateLimitTtl(), -2);
 
-  await queue.rateLimit(600);
+  await queue.rateLimit(2_000);
 
   const ttl = await queue.getRateLimitTtl();
   assert.ok((await queue.getGlobalRateLimit())?.max === 1);
-  assert.ok(ttl <= 600, ttl);
+  assert.ok(ttl <= 2_000, ttl);
   await until(async () => (await queue.getGlobalRateLimit()) === null);
 });
 
@@ -312,5 +308,5 @@ plain("notices_a_resume_at_once", async (world) => {
 
   await queue.resumeAsync();
 
-  assert.ok((await begun.opened) - begin < 2_000);
+  assert.ok((await begun.opened) - begin < 3_000);
 });

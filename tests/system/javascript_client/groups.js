@@ -1,6 +1,6 @@
 /** Scenarios: jobs of one queue that share a label. */
 import { RateLimitError } from "bunqueue/client";
-import { assert, plain, raises, sleep, until } from "./scenario.js";
+import { assert, crowd, plain, raises, sleep, until } from "./scenario.js";
 
 const add = (queue, group, name = group, more = {}) =>
   queue.add(name, {}, { group: { id: group, ...more } });
@@ -48,16 +48,15 @@ plain("gives_a_group_a_concurrency_of_its_own", async (world) => {
   await queue.setGroupConcurrency("a", 2);
   assert.equal(await queue.getGroupConcurrency("a"), 2);
   for (let n = 0; n < 4; n++) await add(queue, "a");
-  let [running, most] = [0, 0];
+  const all = crowd();
 
-  await world.worker(queue, async () => {
-    most = Math.max(most, ++running);
-    await sleep(60);
-    running--;
-  }, { concurrency: 4, group: { concurrency: 1 } });
+  await world.worker(queue, all.handler, { concurrency: 4, group: { concurrency: 1 } });
 
+  await until(() => all.running === 2);
+  await sleep(200);
+  all.letGo();
   await until(async () => (await queue.getCompletedCount()) === 4);
-  assert.equal(most, 2);
+  assert.equal(all.most, 2);
   assert.equal(await queue.removeGroupConcurrency("a"), 1);
   assert.equal(await queue.getGroupConcurrency("a"), null);
 });

@@ -15,8 +15,8 @@ import "./forwarding.js";
 import "./access.js";
 import "./restarting.js";
 
-const SCENARIO_MS_MAX = 60_000;
-const CLOSE_MS_MAX = 10_000;
+const SCENARIO_MS_MAX = 100_000;
+const CLOSE_MS_MAX = 20_000;
 
 const { address, kind, reference, at_once: atOnce } = JSON.parse(process.argv.at(-1));
 

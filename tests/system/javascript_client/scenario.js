@@ -23,7 +23,7 @@ import { Engine } from "bunqueue/workflow";
 
 export { assert };
 
-const WAIT_MS_MAX = 20_000;
+const WAIT_MS_MAX = 45_000; // on a machine that is busy with other things
 const POLL_MS = 20;
 const PULL_MS = 200; // how long a worker that is being closed may still be waiting
 
@@ -68,6 +68,18 @@ export function gate() {
   const handles = {};
   handles.opened = new Promise((resolve) => (handles.open = resolve));
   return handles;
+}
+
+/** Handlers that stay at work until they are let go; `most` is how many ever were at once. */
+export function crowd() {
+  const exit = gate();
+  const all = { running: 0, most: 0, letGo: exit.open };
+  all.handler = async () => {
+    all.most = Math.max(all.most, ++all.running);
+    await exit.opened;
+    all.running--;
+  };
+  return all;
 }
 
 /** The broker as a scenario sees it; closes whatever the scenario opened. */

@@ -13,7 +13,7 @@ plain("adds_jobs_at_intervals", async (world) => {
   await until(() => runs.length >= 3);
   assert.deepEqual(runs[0], ["tick", 7]);
   assert.equal(await queue.removeJobScheduler(id), true);
-  await sleep(400);
+  await sleep(800);
   const count = runs.length;
   await sleep(500);
   assert.equal(runs.length, count);
