@@ -9,9 +9,13 @@ from typing import Any
 import msgpack
 
 from bunqueue.broker import Broker, EngineSettings, Tokens
+from bunqueue.commands.targets import AllowedTargets
 from bunqueue.engine.ports import MUST_COMMIT
+from bunqueue.server.host import ServerHost
 from bunqueue.server.loop import HubAlarm, NoGate, hub_lock
 from bunqueue.storage.memory import MemoryStorage
+
+QUEUES_SHOWN_MAX = 100  # with series of their own for Prometheus
 
 
 def frame(value: object) -> bytes:
@@ -121,8 +125,8 @@ class HoldingStorage(MemoryStorage):
 
 
 def make_broker(storage: Any = None, tokens: tuple[str, ...] = ()) -> Broker:
-    """Build a broker for one hub, in memory; its ticker does not run."""
-    return Broker(
+    """Build the broker of a server for one hub, in memory; its ticker does not run."""
+    broker = Broker(
         storage or MemoryStorage(),
         EngineSettings(),
         alarm=HubAlarm(),
@@ -130,3 +134,10 @@ def make_broker(storage: Any = None, tokens: tuple[str, ...] = ()) -> Broker:
         locks=hub_lock,
         tokens=Tokens(tokens),
     )
+    broker.host = ServerHost(
+        broker,
+        lambda: {"tcp": 1, "ws": 0, "sse": 0},
+        targets=AllowedTargets(),
+        queues_max=QUEUES_SHOWN_MAX,
+    )
+    return broker

@@ -12,7 +12,8 @@ since no client tells them from absent ones (wire.md 1.3).
 Where a step has a ``note`` we differ on purpose, and the answer goes to its ``reference``; with
 ``--ours`` the server is our own, and only the ``get`` of such steps is written.
 
-Every conversation starts with all queues obliterated. Those that need tokens are left alone.
+Every conversation starts with no queues, schedulers and webhooks. Those that need tokens are left
+alone.
 """
 
 from __future__ import annotations
@@ -114,9 +115,13 @@ class Link(Reader):
         self.sock.sendall(data)
 
     def clear(self) -> None:
-        """Remove all queues."""
+        """Remove all queues, schedulers and webhooks."""
         for name in self.call({"cmd": "ListQueues"})["queues"]:
             self.call({"cmd": "Obliterate", "queue": name})
+        for cron in self.call({"cmd": "CronList"})["crons"]:
+            self.call({"cmd": "CronDelete", "name": cron["name"]})
+        for webhook in self.call({"cmd": "ListWebhooks"})["data"]["webhooks"]:
+            self.call({"cmd": "RemoveWebhook", "webhookId": webhook["id"]})
 
 
 def record_file(path: Path, port: int, *, ours: bool = False) -> None:

@@ -9,6 +9,7 @@ import gevent
 import pytest
 from gevent.socket import create_connection
 
+from bunqueue.commands.registry import COMMANDS
 from bunqueue.config import Settings
 from bunqueue.server.connection import Connection
 from bunqueue.server.tcp import TcpServer
@@ -19,6 +20,17 @@ WAIT_S_MAX = 5.0
 EVERY = pytest.mark.parametrize(
     "conversation", conversations(), ids=lambda each: f"{each.file}: {each.name}"
 )
+
+
+def test_every_command_is_in_some_conversation() -> None:
+    sent = {
+        step["send"].get("cmd")
+        for conversation in conversations()
+        for step in conversation.says
+        if isinstance(step.get("send"), dict)
+    }
+
+    assert set() == set(COMMANDS) - sent
 
 
 class Direct:

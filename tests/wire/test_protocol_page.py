@@ -12,7 +12,6 @@ from bunqueue.broker import EngineSettings
 from bunqueue.commands.core import PULL_COUNT_MAX
 from bunqueue.commands.flow_plan import FLOW_JOBS_MAX
 from bunqueue.commands.registry import COMMANDS
-from bunqueue.commands.targets import AllowedTargets
 from bunqueue.engine.events import OF_JOBS
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, MOVES, PARKED, QUEUED
 from bunqueue.engine.states import STATES as JOB_STATES
@@ -20,12 +19,11 @@ from bunqueue.protocol.codec import DEPTH_MAX, decode
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import DATA_CHARS_MAX, KEEP_LOGS_MAX
 from bunqueue.protocol.replies import ALREADY_FINALIZED
-from bunqueue.server.connection import COMMANDS_WAITING_MAX, Connection
-from bunqueue.server.host import ServerHost
+from bunqueue.server.connection import COMMANDS_WAITING_MAX
 from tests.support import protocol_page
 from tests.support.protocol_page import Example, Section
 from tests.support.refusals import all_texts, refusals
-from tests.support.wire import frame, make_broker
+from tests.support.wire import frame
 from tests.wire.conversation import Replay
 from tests.wire.test_conversations import Direct
 
@@ -41,11 +39,6 @@ class OnServer(Direct):
 
     def __init__(self, tokens: tuple[str, ...] = ()) -> None:
         super().__init__(tokens)
-        broker = make_broker(tokens=tokens)
-        broker.host = ServerHost(
-            broker, lambda: {"tcp": 1}, targets=AllowedTargets(), queues_max=100
-        )
-        self.connection = Connection(broker, self, "peer", None)
 
     def call(self, cmd: str, **fields: Any) -> Any:
         """Send a request and return its answer."""

@@ -92,10 +92,13 @@ def test_a_dashboard_never_shows_more_than_fifty_jobs(world: World) -> None:
 
 
 def test_an_embedded_broker_has_no_figures_for_prometheus() -> None:
-    from bunqueue.broker import LocalPeer
+    from bunqueue.broker import LocalHost, LocalPeer
     from bunqueue.commands import dispatch
     from tests.support.wire import make_broker
 
-    reply = dispatch(LocalPeer(make_broker()), {"cmd": "Prometheus"})
+    broker = make_broker()
+    broker.host = LocalHost(broker.storage, broker.engine.latencies)
+
+    reply = dispatch(LocalPeer(broker), {"cmd": "Prometheus"})
 
     assert {"ok": False, "error": "Prometheus figures come from a server"} == reply
