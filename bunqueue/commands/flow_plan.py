@@ -14,7 +14,8 @@ from bunqueue.commands.core import json_chars, payload
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.failures import policy_of
 from bunqueue.engine.flow_admission import FlowJob
-from bunqueue.engine.flows import CHILDREN_KEY, PARENT_KEY, PARENT_QUEUE_KEY
+from bunqueue.engine.flows import PARENT_KEY, PARENT_QUEUE_KEY
+from bunqueue.engine.listing import CHILDREN_KEY
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import (
     JOB_NAME_CHARS_MAX,

@@ -131,8 +131,8 @@ def _extra_part(job: Job, extra: Extra) -> bytes:
     progress = 100 if job.place == COMPLETED else extra.progress
     return _pack_pairs(
         (
-            ("dependsOn", extra.depends_on),
-            ("childrenIds", extra.children_ids),
+            ("dependsOn", list(extra.depends_on)),
+            ("childrenIds", list(extra.children_ids)),
             ("childrenCompleted", 0),
             ("progress", progress),
             ("progressMessage", extra.progress_message),

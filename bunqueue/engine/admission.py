@@ -393,9 +393,9 @@ def new_job(engine: "Engine", queue: Queue, entry: Entry, custom_id: str | None,
     if parent_id:
         job.own_extra().parent_id = parent_id
     if children_ids:
-        job.own_extra().children_ids = list(dict.fromkeys(children_ids))
+        job.own_extra().children_ids = dict.fromkeys(children_ids)
     if own.get("dependsOn"):
-        job.own_extra().depends_on = list(dict.fromkeys(own["dependsOn"]))
+        job.own_extra().depends_on = dict.fromkeys(own["dependsOn"])
     return job
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import proofs
 from bunqueue.engine.job import Job, note
+from bunqueue.engine.listing import Listing
 from bunqueue.engine.proofs import Proof, Proofs
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, PARKED, QUEUED, move
 
@@ -42,9 +43,10 @@ class Ties:
         failed: ``queue:id`` -> error, of children after whose failure it goes on.
         ignored: ``queue:id`` -> error, of children whose failure it ignores.
         records: child id -> the failure record that the file holds of it.
+        listing: The data of a parent whose list of children grows one by one, or None.
     """
 
-    __slots__ = ("missing", "is_released", "failed", "ignored", "records")
+    __slots__ = ("missing", "is_released", "failed", "ignored", "records", "listing")
 
     def __init__(self, missing: set[str]) -> None:
         self.missing = missing
@@ -52,6 +54,7 @@ class Ties:
         self.failed: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
         self.records: dict[str, Record] = {}
+        self.listing: Listing | None = None
 
     def copy(self) -> "Ties":
         """Return a copy for an undo."""
@@ -192,17 +195,21 @@ def tie(engine: "Engine", job: Job, to_come: Collection[str] = ()) -> None:
 
 def register(engine: "Engine", job: Job) -> None:
     """Enter the job under every id that it refers to."""
+    for job_ids in (job.extra.depends_on, job.extra.children_ids):
+        register_under(engine, job, job_ids)
+
+
+def register_under(engine: "Engine", job: Job, job_ids: Iterable[str]) -> None:
+    """Enter the job under some ids that it refers to."""
     consumers = engine.graph.consumers
     free = engine.graph.proofs.free
-    extra = job.extra
-    for job_ids in (extra.depends_on, extra.children_ids):
-        for job_id in job_ids:
-            of_id = consumers.get(job_id)
-            if of_id is None:
-                of_id = consumers[job_id] = {}
-                if job_id in free:
-                    proofs.pin(engine, job_id)
-            of_id[job] = None
+    for job_id in job_ids:
+        of_id = consumers.get(job_id)
+        if of_id is None:
+            of_id = consumers[job_id] = {}
+            if job_id in free:
+                proofs.pin(engine, job_id)
+        of_id[job] = None
 
 
 def redirect(engine: "Engine", job: Job, twins: Mapping[str, str]) -> None:
@@ -220,7 +227,7 @@ def redirect(engine: "Engine", job: Job, twins: Mapping[str, str]) -> None:
         ties.missing.discard(job_id)
     found = dict.fromkeys(twins.get(job_id, job_id) for job_id in extra.depends_on)
     found.pop(job.id, None)  # it answers for its own dependency
-    extra.depends_on = list(found)
+    extra.depends_on = found
     register(engine, job)
     ties.missing.update(job_id for job_id in found if not is_met(engine, job_id))
     engine.storage.rewritten(job)
@@ -335,7 +342,7 @@ def outlive(engine: "Engine", job: Job) -> None:
     for consumer in engine.graph.consumers.get(job.id, ()):
         extra = consumer.extra
         if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
-            extra.depends_on = [each for each in extra.depends_on if each != job.id]
+            del extra.depends_on[job.id]
             engine.storage.rewritten(consumer)
 
 

@@ -14,8 +14,10 @@ from bunqueue.engine.dependencies import (
     Record,
     drop_record,
     hold_back,
+    part,
     put_record,
     record_key,
+    register_under,
     release,
     ties_of,
 )
@@ -36,6 +38,7 @@ FAIL: Final = "fail"
 CONTINUE: Final = "continue"
 IGNORE: Final = "ignore"
 REMOVE: Final = "remove"
+_NOTED_IN: Final = {CONTINUE: "failed", IGNORE: "ignored"}  # attribute of the parent's ties
 NO_ERROR: Final = "unknown error"  # a child's failure without a text
 
 
@@ -94,29 +97,63 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
             if is_due:
                 fail_parked(engine, parent, f"Child job {child_id} failed: {error}", now)
             return
-        before = parent.extra.depends_on, ties.missing, ties.failed, ties.ignored
         label = f"{child_queue}:{child_id}"
+        dropped: set[str] = set()
+        noted = _NOTED_IN.get(mode)
         if mode == CONTINUE:
-            ties.failed = {**ties.failed, label: error}
             if parent.place == PARKED:
-                parent.extra.depends_on = [
-                    each for each in parent.extra.depends_on if each not in ties.missing
-                ]
-                ties.missing = set()
+                dropped = ties.missing.copy()
         else:
-            if mode == IGNORE:
-                ties.ignored = {**ties.ignored, label: error}
-            parent.extra.depends_on = [each for each in parent.extra.depends_on if each != child_id]
-            ties.missing = ties.missing - {child_id}
-        engine.storage.sync(_unapply, (parent, before))
+            dropped = {child_id}
+        before = _do_without(engine, parent, dropped)
+        error_before = None
+        if noted is not None:
+            errors = getattr(ties, noted)
+            error_before = errors.get(label)
+            errors[label] = error
+        engine.storage.sync(_unapply, (engine, parent, before, noted, label, error_before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
         release(engine, parent, now)
         emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
-def _unapply(parent: Job, before: tuple[Any, ...]) -> None:
+# What a parent has had of the ids that it does without: dependencies, and which of them missing.
+Dropped = tuple[dict[str, None], set[str]]
+
+
+def _do_without(engine: "Engine", parent: Job, child_ids: set[str]) -> Dropped:
+    """Take dependencies away from a parent; costs what they are, however many it has."""
+    extra, ties = parent.extra, ties_of(parent)
+    had: Dropped = {}, child_ids & ties.missing  # as fast as the smaller one
+    for child_id in child_ids:
+        if child_id in extra.depends_on:
+            del extra.depends_on[child_id]
+            had[0][child_id] = None
+            if child_id not in extra.children_ids:
+                part(engine, parent, child_id)
+    ties.missing -= had[1]
+    return had
+
+
+def _unapply(
+    engine: "Engine",
+    parent: Job,
+    before: Dropped,
+    noted: str | None,
+    label: str,
+    error_before: str | None,
+) -> None:
+    depends_on, missing = before
     ties = ties_of(parent)
-    parent.extra.depends_on, ties.missing, ties.failed, ties.ignored = before
+    parent.extra.depends_on.update(depends_on)
+    ties.missing |= missing
+    register_under(engine, parent, depends_on)
+    if noted is None:
+        return
+    if error_before is None:
+        getattr(ties, noted).pop(label, None)
+    else:
+        getattr(ties, noted)[label] = error_before
 
 
 def _drop_record(engine: "Engine", parent: Job, record: Record) -> None:

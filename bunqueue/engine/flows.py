@@ -16,6 +16,7 @@ from bunqueue.engine.dependencies import (
     is_met,
     part,
     register,
+    register_under,
     release,
     settle,
     ties_of,
@@ -24,10 +25,18 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.failures import child_failed
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.keys import LIVE
+from bunqueue.engine.listing import CHILDREN_KEY, Listing
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import forget, requeue, stop_ttl, take_out
-from bunqueue.engine.states import ACTIVE, COMPLETED, FAILED, PARKED, QUEUED, move
-from bunqueue.engine.undo import Memory, light_memory, put_all_back, put_back, remember
+from bunqueue.engine.states import ACTIVE, COMPLETED, FAILED, GONE, PARKED, QUEUED, move
+from bunqueue.engine.undo import (
+    Memory,
+    has_successor,
+    light_memory,
+    put_all_back,
+    put_back,
+    remember,
+)
 from bunqueue.errors import InvalidField, NotFound, Refused, WrongPlace
 from bunqueue.protocol.codec import pack, unpack
 
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
 PENDING: Final = "pending"  # what 0.1.x clients call a parent that is still to come, wire.md 9
 PARENT_KEY: Final = "__parentId"
 PARENT_QUEUE_KEY: Final = "__parentQueue"
-CHILDREN_KEY: Final = "__childrenIds"
 FLOW_KEYS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY, "__flowParentId", "__flowParentIds")
 _MARK: Final = b"__"  # in the packed form of whatever has such a key
 
@@ -81,21 +89,22 @@ def _not_linkable(parent_id: str) -> str:
 
 def link(engine: "Engine", parent: Job, child_id: str, now: int) -> None:
     """Make a pending job depend on a child; both shards are locked."""
-    memory = remember(parent)
     extra = parent.own_extra()
+    is_new = child_id not in extra.depends_on and child_id not in extra.children_ids
+    if is_new and parent.place == PARKED and extra.flow and not extra.flow.is_released:
+        # One more of many: nothing else of the parent changes.
+        undo: tuple[Any, ...] = _unlink_one, (engine, parent, child_id, parent.data)
+    else:
+        undo = _unlink, (engine, parent, child_id, remember(parent), now)
     if extra.flow is None:
         extra.flow = Ties(set())
     ties = extra.flow
-    if child_id not in extra.depends_on:
-        extra.depends_on = [*extra.depends_on, child_id]
-    if child_id not in extra.children_ids:
-        extra.children_ids = [*extra.children_ids, child_id]
-    data = unpack(parent.data)
-    listed = data.get(CHILDREN_KEY) if isinstance(data, dict) else None
-    children = listed if isinstance(listed, list) else []
-    if child_id not in children:
-        parent.data = _with_keys(data, {CHILDREN_KEY: [*children, child_id]})
-    register(engine, parent)
+    extra.depends_on[child_id] = None
+    extra.children_ids[child_id] = None
+    if ties.listing is None or ties.listing.data is not parent.data:
+        ties.listing = Listing(parent.data)
+    parent.data = ties.listing.add(child_id)
+    register_under(engine, parent, (child_id,))
     drop_record(engine, parent, child_id)
     engine.storage.rewritten(parent)
     if not is_met(engine, child_id):
@@ -104,7 +113,7 @@ def link(engine: "Engine", parent: Job, child_id: str, now: int) -> None:
         ties.missing.add(child_id)
         if parent.place == QUEUED:
             park(engine, parent, now)
-    engine.storage.sync(_unlink, (engine, parent, child_id, memory, now))
+    engine.storage.sync(*undo)
 
 
 def _unlink(engine: "Engine", parent: Job, child_id: str, memory: Memory, now: int) -> None:
@@ -112,6 +121,16 @@ def _unlink(engine: "Engine", parent: Job, child_id: str, memory: Memory, now: i
     extra = parent.extra
     if child_id not in extra.depends_on and child_id not in extra.children_ids:
         part(engine, parent, child_id)
+
+
+def _unlink_one(engine: "Engine", parent: Job, child_id: str, data: bytes) -> None:
+    """Undo the link to one child more."""
+    if has_successor(engine, parent) or parent.place == GONE:
+        return
+    _detach(parent, child_id)
+    parent.data = data
+    part(engine, parent, child_id)
+    engine.storage.rewritten(parent)
 
 
 def park(engine: "Engine", job: Job, now: int) -> None:
@@ -235,8 +254,8 @@ def remove_child_dependency(engine: "Engine", child_id: str, now: int) -> bool:
 
 def _detach(parent: Job, child_id: str) -> None:
     extra = parent.extra
-    extra.depends_on = [each for each in extra.depends_on if each != child_id]
-    extra.children_ids = [each for each in extra.children_ids if each != child_id]
+    extra.depends_on.pop(child_id, None)
+    extra.children_ids.pop(child_id, None)
     if extra.flow is not None:
         extra.flow.missing.discard(child_id)
 
@@ -275,7 +294,8 @@ def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> N
         memories = [light_memory(child) for child in unprocessed]
         gone = {child.id for child in unprocessed}
         extra = parent.own_extra()
-        extra.depends_on = [each for each in extra.depends_on if each not in gone]
+        for child_id in gone:
+            extra.depends_on.pop(child_id, None)
         if extra.flow is not None:
             extra.flow.missing -= gone
         for child in unprocessed:
@@ -303,7 +323,7 @@ def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, n
         if extra.flow is None:
             extra.flow = Ties(set())
         extra.flow.missing = set(_unsettled(engine, job))
-        extra.depends_on = list(dict.fromkeys((*extra.depends_on, *extra.flow.missing)))
+        extra.depends_on.update(dict.fromkeys(extra.flow.missing))
         job.token = None
         job.started_at = 0
         job.run_at = now

@@ -159,7 +159,8 @@ class Extra:
     Attributes:
         is_custom_id: The id was chosen by the caller.
         unique_key, unique_until: Its dedup key and that key's expiry (epoch ms or None).
-        parent_id, depends_on, children_ids, group_id: As pushed.
+        parent_id, group_id: As pushed.
+        depends_on, children_ids: As pushed; dicts for their order, since one may leave many.
         timeline: ``[state, timestamp, error or None, attempt or None]`` lists, or None while it can
             be derived from the job's own moments.
         last_error: Newest failure text; ``failedReason``.
@@ -201,8 +202,8 @@ class Extra:
         self.unique_key: str | None = None
         self.unique_until: int | None = None
         self.parent_id: str | None = None
-        self.depends_on: list[str] = []
-        self.children_ids: list[str] = []
+        self.depends_on: dict[str, None] = {}
+        self.children_ids: dict[str, None] = {}
         self.group_id: str | None = None
         self.timeline: list[list[Any]] | None = None
         self.last_error: str | None = None

@@ -51,7 +51,7 @@ def _copy(extra: Extra) -> Extra:
     copy = Extra()
     for name in Extra.__slots__:
         value = getattr(extra, name)
-        setattr(copy, name, list(value) if isinstance(value, list) else value)
+        setattr(copy, name, value.copy() if isinstance(value, (list, dict)) else value)
     if extra.flow is not None:
         copy.flow = extra.flow.copy()
     return copy

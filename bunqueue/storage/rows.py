@@ -128,8 +128,8 @@ def _full_row(job: Job, extra: Extra, opts: bytes | None) -> Row:
         extra.unique_until,
         extra.parent_id,
         extra.group_id,
-        pack(extra.depends_on) if extra.depends_on else None,
-        pack(extra.children_ids) if extra.children_ids else None,
+        pack(list(extra.depends_on)) if extra.depends_on else None,
+        pack(list(extra.children_ids)) if extra.children_ids else None,
         opts,
         job.data,
     )
@@ -254,7 +254,7 @@ def _read_links(job: Job, row: Row) -> str | None:
     for name, packed in (("depends_on", row[12]), ("children_ids", row[13])):
         ids = [] if packed is None else _unpacked(packed)
         if isinstance(ids, list) and all(isinstance(id, str) for id in ids):
-            setattr(extra, name, ids)
+            setattr(extra, name, dict.fromkeys(ids))
         else:
             damage = "corrupt-dependency-metadata"
     return damage

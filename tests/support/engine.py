@@ -264,7 +264,7 @@ def snapshot(job: Job) -> Job:
     extra = Extra()
     for name in Extra.__slots__:
         value = getattr(job.extra, name)
-        setattr(extra, name, list(value) if isinstance(value, list) else value)
+        setattr(extra, name, value.copy() if isinstance(value, (list, dict)) else value)
     extra.ttl_timer = extra.logs = extra.flow = None
     copy.extra = extra
     return copy

@@ -163,7 +163,7 @@ def park(world: World, job_id: str) -> None:
     assert job is not None
     take_out(world.engine, job)
     job.place = PARKED
-    job.own_extra().depends_on = ["never"]
+    job.own_extra().depends_on = {"never": None}
     tie(world.engine, job)
     put_in(world.engine, job, world.now)
     world.storage.rewritten(job)

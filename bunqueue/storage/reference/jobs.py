@@ -247,7 +247,8 @@ def _link(job: Job, told: Told, note: Note) -> None:
     extra = job.own_extra()
     extra.is_custom_id = custom_id is not None
     extra.unique_key, extra.group_id, extra.parent_id = key, group_id, parent_id
-    extra.depends_on, extra.children_ids = depends_on, children_ids
+    extra.depends_on = dict.fromkeys(depends_on)
+    extra.children_ids = dict.fromkeys(children_ids)
 
 
 def keep_key_until(job: Job, now: int) -> None:

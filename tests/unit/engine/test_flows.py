@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
-from tests.support.flows import tree
+from tests.support.flows import flow_child, flow_parent, tree
 
 INTERNAL = "Internal server error"
 
@@ -463,3 +465,88 @@ def test_update_refuses_what_would_break_a_flow(world: World) -> None:
     assert "flow job data key is reserved: __foo" == reserved
     world.ok("Update", id="plain", data={"__bar": 2})
     assert {"__bar": 2} == world.job("plain")["data"]
+
+
+# -- many children --------------------------------------------------------------------------------
+
+
+def test_children_linked_one_by_one_are_all_listed_in_order(world: World) -> None:
+    ids = [f"c{number}" for number in range(300)]  # the list's header grows twice, at 16 and 256
+    world.push("pq", jobId="p", data={"k": 1, "__childrenIds": [], "z": 2})
+    for job_id in ids:
+        data = {"__parentId": "p", "__parentQueue": "pq"}
+        world.push(jobId=job_id, parentId="p", data=data)
+
+    job = world.job("p")
+    assert (ids, ids) == (job["dependsOn"], job["childrenIds"])
+    assert {"k": 1, "z": 2, "__childrenIds": ids} == job["data"]
+
+
+def test_an_update_between_two_links_is_kept(world: World) -> None:
+    world.push("pq", jobId="p", data={"k": 1})
+    link_child(world, "a")
+    world.ok("Update", id="p", data={"k": 2})
+    link_child(world, "b")
+
+    assert {"k": 2, "__childrenIds": ["a", "b"]} == world.job("p")["data"]
+
+
+def link_child(world: World, job_id: str) -> None:
+    data = {"__parentId": "p", "__parentQueue": "pq"}
+    world.push(jobId=job_id, parentId="p", data=data)
+
+
+def test_a_further_link_that_cannot_be_written_leaves_those_before_it() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p", data={})
+    link_child(world, "a")
+    world.storage.fails = True
+    data = {"__parentId": "p", "__parentQueue": "pq"}
+    world.error("PUSH", queue="q", jobId="b", parentId="p", data=data)
+    world.storage.fails = False
+    link_child(world, "c")
+
+    job = world.job("p")
+    assert (["a", "c"], {"__childrenIds": ["a", "c"]}) == (job["dependsOn"], job["data"])
+    assert ["a", "c"] == world.restart().job("p")["dependsOn"]
+    for job_id in ("a", "c"):
+        assert job_id == world.pull()
+        world.ok("ACK", id=job_id)
+    assert "p" == world.pull("pq")
+
+
+POLICIES = (
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+)
+
+
+def peak_bytes(action: Callable[[], object]) -> int:
+    """Return how much an action allocates at most: what copies a long list shows here."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_failure_of_a_child_costs_the_same_however_many_there_are(policy: str) -> None:
+    def cost(count: int) -> int:
+        world = World()
+        ids = [f"c{number}" for number in range(count)]
+        options = {"maxAttempts": 1, policy: True}
+        jobs = [*(flow_child(job_id, **options) for job_id in ids), flow_parent(ids)]
+        answer = world.send("PUSHF", jobs=jobs)
+        while not answer.is_there:
+            world.forward(1)
+        for _ in range(9):
+            world.pull()
+        for number in range(8):  # the first ends the waiting under two of the policies
+            world.ok("FAIL", id=f"c{number}", error="no")
+        return peak_bytes(lambda: world.send("FAIL", id="c8", error="no"))
+
+    assert cost(2_000) <= 2 * cost(20)

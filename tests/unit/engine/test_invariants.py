@@ -267,7 +267,7 @@ def edges_of(world: World) -> dict[str, Any]:
             ties = job.extra.flow or Ties(set())
             edges: Any = (
                 (ties.missing, ties.failed, ties.ignored),
-                (job.extra.parent_id, set(job.extra.depends_on), job.extra.children_ids),
+                (job.extra.parent_id, set(job.extra.depends_on), list(job.extra.children_ids)),
             )
             found[job.id] = job.place, edges if job.place != "completed" else ()
     return found

@@ -85,8 +85,8 @@ def extras(draw):
     extra.unique_key = draw(optional_text)
     extra.unique_until = draw(optional_moment)
     extra.parent_id = draw(optional_text)
-    extra.depends_on = draw(st.lists(texts, max_size=3))
-    extra.children_ids = draw(st.lists(texts, max_size=3))
+    extra.depends_on = dict.fromkeys(draw(st.lists(texts, max_size=3)))
+    extra.children_ids = dict.fromkeys(draw(st.lists(texts, max_size=3)))
     extra.group_id = draw(optional_text)
     extra.timeline = draw(st.none() | entries)
     extra.last_error = draw(optional_text)
@@ -257,7 +257,7 @@ def test_jobs_come_back_by_their_admission(file):
 def test_trap_42_a_job_with_damaged_data_goes_to_the_dead_letters(file, statement, damage, caplog):
     caplog.set_level(logging.CRITICAL, logger=rows_module.__name__)
     job = make_job(1)
-    job.own_extra().depends_on = ["job-0"]
+    job.own_extra().depends_on = {"job-0": None}
     job.extra.progress_message = "half"
     job.dirty = NEW | STATE
     file.write(job)

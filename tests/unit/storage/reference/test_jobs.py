@@ -146,14 +146,14 @@ def test_links_that_cannot_be_read_make_a_pending_job_a_dead_letter():
 def test_links_that_cannot_be_read_are_left_out_of_a_completed_job():
     job, notes = read(state="completed", children_ids=msgpack.packb("x"), completed_at=5)
 
-    assert ("completed", []) == (job.place, job.extra.children_ids)
+    assert ("completed", {}) == (job.place, job.extra.children_ids)
     assert ["childrenIds is no list of str: left out"] == notes
 
 
 def test_a_job_that_waits_for_others_is_parked():
     job, _ = read(state="waiting-children", depends_on=msgpack.packb(["b"]))
 
-    assert (PARKED, ["b"]) == (job.place, job.extra.depends_on)
+    assert (PARKED, ["b"]) == (job.place, list(job.extra.depends_on))
 
 
 def test_a_custom_id_that_is_not_the_id_is_left_out_and_told():
