@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bunqueue.client.cancel import CancellationManager, CancelSignal
     from bunqueue.client.connection import Connection, close_all_connections
+    from bunqueue.client.current_job import JobIdFilter, current_job
     from bunqueue.client.dlq import DlqEntry, DlqStats
     from bunqueue.client.embedded import shutdown_manager
     from bunqueue.client.emitter import EventEmitter
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     from bunqueue.client.queue_group import QueueGroup
     from bunqueue.client.simple.app import Bunqueue
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
+    from bunqueue.client.types import (
+        BackoffOptions,
+        DlqConfig,
+        DlqFilter,
+        FlowSpec,
+        JobOptions,
+        LoggerLike,
+        RepeatOptions,
+        StallConfig,
+        WorkerOptions,
+    )
     from bunqueue.client.values import QueueName
     from bunqueue.client.worker import Worker
     from bunqueue.client.worker_group import WorkerGroup
@@ -71,7 +83,20 @@ _ERRORS = (
     "WaitingChildrenError",
 )
 
+_TYPES = (
+    "BackoffOptions",
+    "DlqConfig",
+    "DlqFilter",
+    "FlowSpec",
+    "JobOptions",
+    "LoggerLike",
+    "RepeatOptions",
+    "StallConfig",
+    "WorkerOptions",
+)
+
 _HOMES = {
+    **dict.fromkeys(_TYPES, "bunqueue.client.types"),
     **dict.fromkeys(_ERRORS, "bunqueue.errors"),
     "Bunqueue": "bunqueue.client.simple.app",
     "CancelSignal": "bunqueue.client.cancel",
@@ -87,6 +112,7 @@ _HOMES = {
     "ForwardedInfo": "bunqueue.client.forwarder",
     "Forwarder": "bunqueue.client.forwarder",
     "Job": "bunqueue.client.job",
+    "JobIdFilter": "bunqueue.client.current_job",
     "JobPro": "bunqueue.client.job",
     "Queue": "bunqueue.client.queue",
     "QueueEvents": "bunqueue.client.queue_events",
@@ -99,6 +125,7 @@ _HOMES = {
     "Worker": "bunqueue.client.worker",
     "WorkerGroup": "bunqueue.client.worker_group",
     "WorkerPro": "bunqueue.client.worker",
+    "current_job": "bunqueue.client.current_job",
     "shutdown_manager": "bunqueue.client.embedded",
 }
 _ALIASES = {
@@ -110,6 +137,7 @@ _ALIASES = {
 
 __all__ = [
     "AuthError",
+    "BackoffOptions",
     "Bunqueue",
     "BunqueueError",
     "CancelSignal",
@@ -120,21 +148,27 @@ __all__ = [
     "ConnectionClosedError",
     "DataPathConflictError",
     "DelayedError",
+    "DlqConfig",
     "DlqEntry",
+    "DlqFilter",
     "DlqStats",
     "EmbeddedError",
     "EventData",
     "EventEmitter",
     "FlowNode",
     "FlowProducer",
+    "FlowSpec",
     "ForwardedInfo",
     "Forwarder",
     "Job",
     "JobCancelledError",
     "JobFailedError",
+    "JobIdFilter",
+    "JobOptions",
     "JobPro",
     "JobTimeoutError",
     "LockLostError",
+    "LoggerLike",
     "Queue",
     "QueueEvents",
     "QueueEventsPro",
@@ -143,16 +177,20 @@ __all__ = [
     "QueuePro",
     "RateLimitError",
     "RateLimitedError",
+    "RepeatOptions",
     "SerializationError",
+    "StallConfig",
     "TelemetryEvent",
     "TelemetryHandler",
     "UnrecoverableError",
     "WaitingChildrenError",
     "Worker",
     "WorkerGroup",
+    "WorkerOptions",
     "WorkerPro",
     "__version__",
     "close_all_connections",
+    "current_job",
     "shutdown_manager",
 ]
 

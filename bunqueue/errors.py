@@ -48,7 +48,13 @@ class ConnectionClosedError(BunqueueError):
 
 
 class CommandTimeoutError(BunqueueError):
-    """No reply in time; whether the command took effect is unknown."""
+    """No reply in time; whether the command took effect is unknown.
+
+    Attributes:
+        req_id: What the command was sent as, or None if it was not sent.
+    """
+
+    req_id: str | None = None
 
 
 class CommandError(BunqueueError):

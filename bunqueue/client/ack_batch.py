@@ -55,6 +55,7 @@ class AckBatcher:
         max_delay_ms: The longest an ACK waits for others.
         world: Where the timer runs; None for the caller's.
         remove_on_complete: Forget the jobs once they are done.
+        observe: Told of each batch with ``size`` and ``ok``.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class AckBatcher:
         *,
         world: World | None = None,
         remove_on_complete: bool | None = None,
+        observe: Callable[..., None] | None = None,
     ) -> None:
+        self._observe = observe
         self._connection = connection
         self._max_size = max(1, max_size)
         self._max_delay_s = max_delay_ms / 1000
@@ -127,6 +130,8 @@ class AckBatcher:
         finally:
             for item in items:
                 item.settle(error)
+            if self._observe is not None:
+                self._observe("ack_flush", size=len(items), ok=error is None)
             with self._lock:
                 self._unsettled -= len(items)
 

@@ -93,6 +93,7 @@ class AddBatcher:
         world: Whose locks and gates the callers wait on.
         max_size: Jobs per batch.
         max_delay_ms: The longest an entry waits for others.
+        observe: Told of each batch with ``size``, ``duration_ms`` and ``ok``.
     """
 
     def __init__(
@@ -102,7 +103,10 @@ class AddBatcher:
         world: World,
         max_size: int = MAX_SIZE_DEFAULT,
         max_delay_ms: float = MAX_DELAY_MS_DEFAULT,
+        *,
+        observe: Callable[..., None] | None = None,
     ) -> None:
+        self._observe = observe
         self._call = call
         self._queue_key = queue_key
         self._world = world
@@ -310,6 +314,7 @@ class AddBatcher:
             entry.settle(job_id)
 
     def _send_many(self, batch: list[Entry]) -> None:
+        started, is_sent = now(), False
         try:
             ids = push_all(self._call, self._queue_key, [entry.fields for entry in batch])
         except (CommandError, SerializationError):
@@ -317,8 +322,13 @@ class AddBatcher:
             for entry in batch:
                 self._send_one(entry)
         else:
+            is_sent = True
             for entry, job_id in zip(batch, ids, strict=True):
                 entry.settle(job_id)
+        finally:
+            if self._observe is not None:
+                took_ms = (now() - started) * 1000
+                self._observe("batch_flush", size=len(batch), duration_ms=took_ms, ok=is_sent)
 
 
 def _interrupted(error: BaseException) -> ConnectionClosedError:

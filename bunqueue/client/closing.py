@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from bunqueue.client.delivery import Delivery
@@ -16,8 +15,6 @@ UNREGISTER_TIMEOUT_S = 2.0  # closing does not wait longer for a goodbye
 LOOP_END_TIMEOUT_S = 5.0  # nor for the pull loop, once its socket is cut
 LISTENER_TIMEOUT_S = 5.0  # nor for listeners of the loop's events
 LOOK_S = 0.02  # how often to look again where nobody may open the gate
-
-log = logging.getLogger("bunqueue.worker")
 
 
 class Closing:
@@ -95,7 +92,7 @@ class Closing:
                     timeout=UNREGISTER_TIMEOUT_S,
                 )
             except BunqueueError as error:
-                log.warning("UnregisterWorker failed error=%s", error)
+                worker.logger.warning("UnregisterWorker failed error=%s", error)
         worker.pull_connection.close()
         if worker.is_started:
             worker.loop_has_ended.wait(LOOP_END_TIMEOUT_S)

@@ -24,6 +24,8 @@ from bunqueue.client.endpoint import (
 )
 from bunqueue.client.pool import LinkPool, hello_command
 from bunqueue.client.telemetry import Telemetry, TelemetryEvent, TelemetryHandler
+from bunqueue.client.types import LoggerLike
+from bunqueue.client.values import IntegerPolicy
 from bunqueue.errors import (
     BunqueueError,
     CommandError,
@@ -31,9 +33,11 @@ from bunqueue.errors import (
     ConnectionClosedError,
     LockLostError,
     RateLimitedError,
+    SerializationError,
 )
 
 LEASE_TEXTS = ("Invalid or expired lock token", "Lock token required", "not in processing state")
+SEND_FAILED_TEXT = "send failed"  # how link.py begins what a write could not do
 RATE_LIMIT_TEXT = "Rate limit exceeded"
 
 _all: WeakSet[Connection] = WeakSet()
@@ -78,10 +82,10 @@ class Connection:
         max_command_timeouts: int = 3,
         embedded: bool = False,
         data_path: str | os.PathLike[str] | None = None,
-        int64: str = "auto",
+        int64: IntegerPolicy = "auto",
         restore_ints: bool = False,
         negotiate: bool = True,
-        logger: Any = None,
+        logger: LoggerLike | None = None,
         extended_telemetry: bool = False,
     ) -> None:
         if embedded and (token is not None or tls):
@@ -102,8 +106,9 @@ class Connection:
         self.embedded = embedded
         self.data_path = data_path
         self.restore_ints = restore_ints
-        self.logger = logger or logging.getLogger("bunqueue.connection")
+        self.logger: Any = logger or logging.getLogger("bunqueue.connection")
         self._telemetry = Telemetry(on_telemetry, extended_telemetry)
+        self._is_observed = self._telemetry.is_on
         self._closed = False
         self._generation = 0
         self._pools: dict[str, Any] = {}
@@ -111,6 +116,7 @@ class Connection:
         self._subscriptions: list[Any] = []
         self._commands = 0
         self._errors = 0
+        self._latency_s = 0.0
         self._engine = _embedded().engine_on(data_path) if embedded else None
         if embedded:
             self._generation = 1
@@ -136,7 +142,7 @@ class Connection:
         if self._closed:
             raise ConnectionClosedError("connection closed by client")
         pool = self._pool or self._pool_here()
-        if self._telemetry.is_on:
+        if self._is_observed:
             return self._call_observed(pool, command, timeout)
         reply: dict[str, Any] = pool.call(command, timeout)
         if not reply.get("ok"):
@@ -152,19 +158,40 @@ class Connection:
             reply: dict[str, Any] = pool.call(command, timeout)
         except BunqueueError as error:
             self._errors += 1
-            if isinstance(error, CommandTimeoutError):
-                self._telemetry.emit("command_timeout", cmd=name, req_id=None)
+            self._tell_failure(name, error)
             raise
+        took_s = worlds.now() - started
+        self._latency_s += took_s
         self._telemetry.emit(
             "command",
             cmd=name,
             req_id=reply.get("reqId"),
-            duration_ms=(worlds.now() - started) * 1000,
+            duration_ms=took_s * 1000,
             ok=bool(reply.get("ok")),
         )
         if not reply.get("ok"):
             raise refusal(reply, command)
         return restored_reply(reply) if self.restore_ints else reply
+
+    def _tell_failure(self, name: Any, error: BunqueueError) -> None:
+        """Tell the observers why there was no reply; what the pool tells by itself is not here."""
+        if isinstance(error, CommandTimeoutError):
+            self._telemetry.emit("command_timeout", cmd=name, req_id=error.req_id)
+        elif isinstance(error, SerializationError):
+            # Its text may quote the payload.
+            text = f"{name} has no form on the wire"
+            self._telemetry.emit("error", operation="serialize", error=text)
+        elif str(error).startswith(SEND_FAILED_TEXT):
+            self._telemetry.emit("error", operation="write", error=str(error))
+
+    def observe(self, event_type: str, **fields: Any) -> None:
+        """Tell of an event of the wider set, if that is wanted (client.md 5.2)."""
+        self._telemetry.emit_wide(event_type, **fields)
+
+    @property
+    def is_observed_widely(self) -> bool:
+        """Whether the wider set is wanted; ask before measuring anything for it."""
+        return self._telemetry.is_wide
 
     def _send(self, command: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         return self.call(command, timeout)
@@ -185,7 +212,7 @@ class Connection:
 
     def hello(self) -> dict[str, Any]:
         """Return the broker's name, version, protocol version and capabilities. Waits."""
-        return self.call(hello_command())
+        return self.call(hello_command(self.endpoint.int64))
 
     def subscribe(
         self, queue_key: str, listener: Callable[[dict[str, Any]], object]
@@ -246,7 +273,8 @@ class Connection:
             on_event: Called with each event of a subscription.
         """
         if self.embedded:
-            return _embedded().EmbeddedPool(self._engine, self.endpoint, world, on_event)
+            on_loss = self._telemetry.note_loss if self._telemetry.is_wide else None
+            return _embedded().EmbeddedPool(self._engine, self.endpoint, world, on_event, on_loss)
         return LinkPool(
             self.endpoint,
             world,
@@ -312,6 +340,8 @@ class Connection:
 
     def close(self) -> None:
         """End every link; whoever waits gets ``ConnectionClosedError``. Idempotent."""
+        if not self._closed:
+            self._telemetry.emit_wide("close")
         self._closed = True
         for subscription in self._subscriptions.copy():
             subscription.close()
@@ -382,7 +412,12 @@ class Connection:
         return self._generation
 
     def health(self) -> dict[str, Any]:
-        """Return the state of the links; what it counts, it counts while telemetry is on."""
+        """Return the state of the links, and what has been counted.
+
+        Commands are counted while telemetry is on, and from the first call of this on.
+        """
+        self._is_observed = True
+        answered = self._commands - self._errors
         return {
             "connected": self.connected,
             "links": [
@@ -394,6 +429,7 @@ class Connection:
                 }
                 for link in self._links()
             ],
+            "avg_latency_ms": self._latency_s * 1000 / answered if answered else 0.0,
             "commands": self._commands,
             "errors": self._errors,
         }
@@ -406,6 +442,7 @@ class Connection:
                 listener(told)
 
         self._telemetry.handlers.append(filtered)
+        self._is_observed = True
         return self
 
     def _links(self) -> list[Any]:

@@ -190,7 +190,6 @@ class EmbeddedPool:
     timeouts = 0
     failed_attempts = 0
     next_attempt_at = 0.0
-    has_int64 = True
     last_error: str | None = None
 
     def __init__(
@@ -199,12 +198,15 @@ class EmbeddedPool:
         endpoint: Endpoint,
         world: World,
         on_event: Callable[[dict[str, Any]], object] | None = None,
+        on_loss: values.OnLoss | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.world = world
         self.pending: dict[int, Waiter] = {}
         self._engine = engine
         self._peer = engine.broker.new_peer()
+        self.has_int64 = self._peer.int64 = endpoint.int64 != "float"
+        self._on_loss = on_loss
         self._is_closed = False
         self._gates: list[Gate] = []
         # What the engine has told and ``listen`` has not handed on: it is told under the broker's
@@ -236,7 +238,12 @@ class EmbeddedPool:
         if self._is_closed:
             raise ConnectionClosedError("connection closed by client")
         self._engine.check()
-        body = values.encode_body(command, int64=True)
+        body = values.encode_body(
+            command,
+            int64=self.has_int64,
+            policy=self.endpoint.int64,
+            on_loss=self._on_loss,
+        )
         waiter = Waiter()
         key = id(waiter)
         self.pending[key] = waiter

@@ -17,9 +17,11 @@ from bunqueue.client.endpoint import (
 from bunqueue.client.flow_plan import Plan, Planned
 from bunqueue.client.job import Job
 from bunqueue.client.telemetry import TelemetryHandler
+from bunqueue.client.types import FlowSpec
+from bunqueue.client.values import IntegerPolicy
 from bunqueue.errors import BunqueueError, CommandError
 
-Node = Mapping[str, Any]
+Node = FlowSpec | Mapping[str, Any]
 
 
 class FlowNode:
@@ -73,7 +75,7 @@ class FlowProducer:
         prefix_key: str = "",
         url: str | None = None,
         command_timeout: float | None = COMMAND_TIMEOUT_S_DEFAULT,
-        int64: str = "auto",
+        int64: IntegerPolicy = "auto",
     ) -> None:
         address = address_of(
             "flows",  # only its prefix and connection are used

@@ -6,7 +6,6 @@ flags and posts calls, and never runs a callback of the user.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.client import lease
@@ -16,8 +15,6 @@ from bunqueue.errors import CommandError
 
 if TYPE_CHECKING:
     from bunqueue.client.worker import Worker
-
-log = logging.getLogger("bunqueue.worker")
 
 
 class HeldLeases:
@@ -107,8 +104,10 @@ class HeldLeases:
         job.lease_lost = True
         self.held.pop(job.id, None)
         delivery.signal.flip("lease-lost")
-        log.warning("lease lost job=%s", job.id)
+        self._worker.logger.warning("lease lost job=%s", job.id)
         self._worker.mailbox.post(delivery.signal.call_back)
+        connection = self._worker.connection
+        self._worker.mailbox.post(lambda: connection.observe("lease_lost", job_id=job.id))
 
     def on_silence(self) -> None:
         """Have the worker's own links looked at: the keeper's got no answer."""

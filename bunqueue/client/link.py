@@ -66,6 +66,7 @@ class Link:
         timeouts_max: int = 3,
         on_end: Callable[["Link"], None] | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_wait: Callable[[int], object] | None = None,
     ) -> None:
         self.stream = stream
         self.world = world
@@ -83,7 +84,7 @@ class Link:
         self._write_lock = world.lock()
         self._role = world.lock()
         self._parked: deque[Waiter] = deque()
-        self._slots = Slots(world, in_flight_max) if in_flight_max > 0 else None
+        self._slots = Slots(world, in_flight_max, on_wait) if in_flight_max > 0 else None
         self._on_end = on_end
         self._on_event = on_event
 
@@ -327,7 +328,10 @@ class Link:
 class Slots:
     """Bounds the commands in flight; callers are let in in order of arrival."""
 
-    def __init__(self, world: World, count: int) -> None:
+    def __init__(
+        self, world: World, count: int, on_wait: Callable[[int], object] | None = None
+    ) -> None:
+        self._on_wait = on_wait
         self._world = world
         self._lock = world.lock()
         self._free = count
@@ -347,8 +351,11 @@ class Slots:
                 return True
             gate = self._world.local_gate()
             self._queue.append(gate)
+            waiting = len(self._queue)
         got = False
         try:
+            if self._on_wait is not None:
+                self._on_wait(waiting)
             got = gate.wait(_left(deadline))
         finally:
             if not got:

@@ -16,44 +16,44 @@ class BackoffOptions(TypedDict, total=False):
     """The wait before the next attempt."""
 
     type: str
-    delay: float
-    max_delay: float
+    delay: float | timedelta
+    max_delay: float | timedelta
 
 
 class JobOptions(TypedDict, total=False):
     """What ``Queue.add`` takes beside name and data; see client.md 1.1."""
 
-    priority: int
-    delay: float | timedelta
-    attempts: int
-    backoff: float | timedelta | BackoffOptions
-    ttl: float | timedelta
-    timeout: float | timedelta
-    stall_timeout: float | timedelta
-    job_id: str
-    unique_key: str
-    deduplication: Mapping[str, Any]
-    debounce: Mapping[str, Any]
-    depends_on: Sequence[str]
-    children_ids: Sequence[str]
-    tags: Sequence[str]
-    parent_id: str
-    parent: Mapping[str, str]
-    group_id: str | int
-    group: Mapping[str, Any]
-    lifo: bool
-    durable: bool
-    remove_on_complete: bool
-    remove_on_fail: bool
-    repeat: Mapping[str, Any]
-    stack_trace_limit: int
-    keep_logs: int
-    size_limit: int
-    timestamp: float | datetime
-    fail_parent_on_failure: bool
-    remove_dependency_on_failure: bool
-    ignore_dependency_on_failure: bool
-    continue_parent_on_failure: bool
+    priority: int | None
+    delay: float | timedelta | None
+    attempts: int | None
+    backoff: float | timedelta | BackoffOptions | None
+    ttl: float | timedelta | None
+    timeout: float | timedelta | None
+    stall_timeout: float | timedelta | None
+    job_id: str | None
+    unique_key: str | None
+    deduplication: Mapping[str, Any] | None
+    debounce: Mapping[str, Any] | None
+    depends_on: Sequence[str] | None
+    children_ids: Sequence[str] | None
+    tags: Sequence[str] | None
+    parent_id: str | None
+    parent: Mapping[str, str] | None
+    group_id: str | int | None
+    group: Mapping[str, Any] | None
+    lifo: bool | None
+    durable: bool | None
+    remove_on_complete: bool | None
+    remove_on_fail: bool | None
+    repeat: Mapping[str, Any] | None
+    stack_trace_limit: int | None
+    keep_logs: int | None
+    size_limit: int | None
+    timestamp: float | datetime | None
+    fail_parent_on_failure: bool | None
+    remove_dependency_on_failure: bool | None
+    ignore_dependency_on_failure: bool | None
+    continue_parent_on_failure: bool | None
 
 
 def compact(command: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ nothing, a refused one emits ``error``. A slot is free before any listener hears
 
 from __future__ import annotations
 
-import logging
 from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.client import requests
+from bunqueue.client import requests, worlds
 from bunqueue.client.ack_batch import AckItem
+from bunqueue.client.current_job import RUNNING
 from bunqueue.client.delivery import Delivery
 from bunqueue.client.options import milliseconds
 from bunqueue.errors import (
@@ -30,8 +30,6 @@ from bunqueue.protocol.options import BACKOFF_MS_CAP, BACKOFF_MS_DEFAULT
 if TYPE_CHECKING:
     from bunqueue.client.worker import Worker
 
-log = logging.getLogger("bunqueue.worker")
-
 
 class Outcomes:
     """The part of a worker that runs handlers and reports."""
@@ -47,6 +45,8 @@ class Outcomes:
             worker.release(delivery)
             return
         delivery.runner = get_ident()
+        started, outcome = worlds.now(), "failed"
+        running = RUNNING.set(job)
         try:
             if worker.has_listeners("active"):
                 worker.emit("active", job)
@@ -54,10 +54,20 @@ class Outcomes:
         except BaseException as error:  # the job fails, the worker never does
             self._ended_badly(delivery, error)
         else:
+            outcome = "completed"
             self._ended_well(delivery, result)
         finally:
+            RUNNING.reset(running)
             delivery.runner = None
             worker.release(delivery)
+            if worker.connection.is_observed_widely:
+                worker.connection.observe(
+                    "job",
+                    queue=worker.queue_key,
+                    name=job.name,
+                    outcome=outcome,
+                    duration_ms=(worlds.now() - started) * 1000,
+                )
 
     # -- endings ------------------------------------------------------------------------------
 
@@ -187,7 +197,7 @@ class Outcomes:
             worker.emit("failed", delivery.job, error)
 
     def _trouble(self, cmd: str, error: BaseException) -> None:
-        log.warning("%s failed error=%s", cmd, error)
+        self._worker.logger.warning("%s failed error=%s", cmd, error)
         self._worker.emit("error", error)
 
     def _ack_item(self, delivery: Delivery, result: Any) -> AckItem:

@@ -52,6 +52,8 @@ class LinkPool:
         self.next_attempt_at = 0.0
         self.is_closed = False
         self._telemetry = telemetry or Telemetry()
+        # Only who asked for the wider set hears of it, so only then it is looked for.
+        self._on_loss = self._telemetry.note_loss if self._telemetry.is_wide else None
         self._next_generation = next_generation or itertools.count(1).__next__
         self._on_event = on_event
         self._dialling = world.lock()
@@ -78,9 +80,16 @@ class LinkPool:
         req_id = str(next(self._req_ids) & REQ_ID_MASK)
         endpoint = self.endpoint
         frame = values.encode(
-            {**command, "reqId": req_id}, int64=link.has_int64, policy=endpoint.int64
+            {**command, "reqId": req_id},
+            int64=link.has_int64,
+            policy=endpoint.int64,
+            on_loss=self._on_loss,
         )
-        return link.call(command.get("cmd", ""), frame, req_id, deadline)
+        try:
+            return link.call(command.get("cmd", ""), frame, req_id, deadline)
+        except CommandTimeoutError as error:
+            error.req_id = req_id
+            raise
 
     # -- choosing -----------------------------------------------------------------------------
 
@@ -170,6 +179,7 @@ class LinkPool:
             timeouts_max=endpoint.timeouts_max,
             on_end=self._forget,
             on_event=self._take_event if self._on_event is not None else None,
+            on_wait=self._note_wait if self._telemetry.is_wide else None,
         )
         try:
             self._greet(link)
@@ -185,23 +195,46 @@ class LinkPool:
         deadline = None if timeout is None else now() + timeout
         try:
             if endpoint.token:
-                reply = self.call_on(link, {"cmd": "Auth", "token": endpoint.token}, deadline)
-                self._telemetry.emit("auth", ok=bool(reply.get("ok")))
-                if not reply.get("ok"):
-                    raise AuthError(str(reply.get("error", "authentication refused")))
+                self._authenticate(link, deadline)
             if endpoint.negotiate:
-                reply = self.call_on(link, hello_command(), deadline)
+                reply = self.call_on(link, hello_command(endpoint.int64), deadline)
                 link.has_int64 = endpoint.int64 != "float" and _lists_int64(reply)
+                self._telemetry.emit_wide(
+                    "negotiated",
+                    server=reply.get("server"),
+                    version=reply.get("version"),
+                    capabilities=reply.get("capabilities"),
+                )
         except (CommandTimeoutError, ConnectionClosedError) as error:
             self._note_failure("connect", error)
             raise ConnectionClosedError(f"handshake failed: {error}") from error
+
+    def _authenticate(self, link: Link, deadline: float | None) -> None:
+        """Send the token; its outcome is told as that of any command, but never the token."""
+        is_taken, started = False, now()
+        try:
+            reply = self.call_on(link, {"cmd": "Auth", "token": self.endpoint.token}, deadline)
+            is_taken = bool(reply.get("ok"))
+            self._telemetry.emit(
+                "command",
+                cmd="Auth",
+                req_id=reply.get("reqId"),
+                duration_ms=(now() - started) * 1000,
+                ok=is_taken,
+            )
+        finally:
+            self._telemetry.emit("auth", ok=is_taken)
+        if not is_taken:
+            raise AuthError(str(reply.get("error", "authentication refused")))
+
+    def _note_wait(self, waiting: int) -> None:
+        self._telemetry.emit_wide("backpressure", waiting=waiting)
 
     def _note_failure(self, operation: str, error: BaseException) -> None:
         self.failed_attempts += 1
         delay_s = FAST_FAIL_S[min(self.failed_attempts, len(FAST_FAIL_S)) - 1]
         self.next_attempt_at = now() + delay_s
         if self._telemetry.is_on:
-            self._telemetry.emit("error", operation=operation, error=str(error))
             self._telemetry.emit(
                 "reconnect_scheduled",
                 host=self.endpoint.host,
@@ -209,6 +242,7 @@ class LinkPool:
                 attempt=self.failed_attempts,
                 delay_ms=delay_s * 1000,
             )
+            self._telemetry.emit("error", operation=operation, error=str(error))
 
     def _take_event(self, message: dict[str, Any]) -> None:
         event = message.get("event")
@@ -263,12 +297,12 @@ class LinkPool:
             link.stream.abandon()
 
 
-def hello_command() -> dict[str, Any]:
-    """Return the greeting of a new link."""
+def hello_command(policy: str) -> dict[str, Any]:
+    """Return the greeting of a new link; with the policy "float" it does not offer int64."""
     return {
         "cmd": "Hello",
         "protocolVersion": PROTOCOL_VERSION,
-        "capabilities": list(CAPABILITIES),
+        "capabilities": [name for name in CAPABILITIES if name != "int64" or policy != "float"],
     }
 
 

@@ -6,7 +6,6 @@ slot (or the worker is paused), and after a failure.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -35,8 +34,6 @@ TRANSIENT_TEXTS = (
     "Read lock acquisition timed out",
     "Write lock acquisition timed out",
 )
-
-log = logging.getLogger("bunqueue.worker")
 
 
 class PullLoop:
@@ -68,7 +65,7 @@ class PullLoop:
         except BaseException as error:
             worker.failure = error
             if not isinstance(error, BunqueueError):
-                log.exception("the pull loop ended")
+                worker.logger.exception("the pull loop ended")
         finally:
             worker.loop_ended()
 
@@ -92,13 +89,16 @@ class PullLoop:
             if not worker.has_listeners("error"):
                 raise error
         else:
-            log.debug("pull failed error=%s", error)
+            worker.logger.debug("pull failed error=%s", error)
         if isinstance(error, CommandTimeoutError):
             # The broker promised an answer within the poll: the link is dead, whatever TCP says.
             worker.pull_connection.sever()
         worker.post_event("error", error)
         delay_s = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
+        worker.connection.observe(
+            "worker_retry", attempt=self._failures, delay_ms=delay_s * 1000, error=str(error)
+        )
         until = time.monotonic() + delay_s
         while not worker.is_closing and (left_s := until - time.monotonic()) > 0:
             worker.wake.wait(left_s)
@@ -129,6 +129,7 @@ class PullLoop:
     def pull(self, count: int, timeout_ms: float) -> list[Delivery]:
         """Ask the broker for up to ``count`` jobs. Waits."""
         worker = self._worker
+        started = time.monotonic()
         reply = worker.pull_connection.call(
             compact(
                 {
@@ -144,6 +145,13 @@ class PullLoop:
         )
         tokens = reply.get("tokens") or []
         deliveries = []
+        if worker.connection.is_observed_widely:
+            worker.connection.observe(
+                "pull",
+                queue=worker.queue_key,
+                count=len(reply.get("jobs") or []),
+                duration_ms=(time.monotonic() - started) * 1000,
+            )
         for index, raw in enumerate(reply.get("jobs") or []):
             token = tokens[index] if index < len(tokens) else None
             job: Job[Any] = Job(raw, worker.connection, token, worker.on_progress)
@@ -199,7 +207,7 @@ class PullLoop:
                 }
             )
         except CommandError as error:
-            log.warning("RegisterWorker refused error=%s", error)
+            worker.logger.warning("RegisterWorker refused error=%s", error)
             worker.post_event("error", error)
             return
         self.registered_generation = generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bunqueue.client import forks, worlds
 from bunqueue.client.add_batch import UNBATCHED, AddBatcher, batch_settings, push_all
@@ -19,7 +19,7 @@ from bunqueue.client.endpoint import (
     TlsOption,
 )
 from bunqueue.client.job import Job
-from bunqueue.client.options import to_wire, with_parent_link
+from bunqueue.client.options import JobOptions, to_wire, with_parent_link
 from bunqueue.client.queue_broker import QueueBroker
 from bunqueue.client.queue_changes import QueueChanges
 from bunqueue.client.queue_control import QueueControl
@@ -28,6 +28,8 @@ from bunqueue.client.queue_groups import QueueGroups
 from bunqueue.client.queue_reads import QueueReads
 from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
+from bunqueue.client.types import LoggerLike
+from bunqueue.client.values import IntegerPolicy
 
 if TYPE_CHECKING:
     from bunqueue.client.forwarder import Forwarder, Target
@@ -90,10 +92,10 @@ class Queue(
         max_in_flight: int = 0,
         max_command_timeouts: int = 3,
         auto_batch: bool | Mapping[str, Any] | None = None,
-        default_job_options: Mapping[str, Any] | None = None,
-        logger: Any = None,
+        default_job_options: JobOptions | Mapping[str, Any] | None = None,
+        logger: LoggerLike | None = None,
         extended_telemetry: bool = False,
-        int64: str = "auto",
+        int64: IntegerPolicy = "auto",
         restore_ints: bool = False,
     ) -> None:
         self._batching = batch_settings(auto_batch)
@@ -128,14 +130,14 @@ class Queue(
         self.prefix_key = address.name.prefix
         self.connection = address.connection
         self.embedded = self.connection.embedded
-        self.logger = logger or logging.getLogger("bunqueue")
+        self.logger: Any = logger or logging.getLogger("bunqueue")
         self._owns_connection = address.owns_connection
         self._batchers: dict[str, AddBatcher] = {}
         forks.watch(self)
 
     # -- producing ------------------------------------------------------------------------------
 
-    def add(self, name: str, data: Any = None, **options: Any) -> Job[Any]:
+    def add(self, name: str, data: Any = None, **options: Unpack[JobOptions]) -> Job[Any]:
         """Add a job and return it. Waits.
 
         Args:
@@ -203,6 +205,7 @@ class Queue(
                 self.queue_key,
                 world,
                 *self._batching,
+                observe=self.connection.observe if self.connection.is_observed_widely else None,
             )
             batcher = self._batchers.setdefault(world.name, made)
         return batcher

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from bunqueue.client.dlq import DlqEntry, DlqStats, dlq_entry, dlq_filter, dlq_stats
 from bunqueue.client.job import Job
 from bunqueue.client.options import camel, compact, epoch_ms, milliseconds
+from bunqueue.client.types import DlqConfig, DlqFilter, StallConfig
 
 DLQ_CONFIG = frozenset(
     {"auto_retry", "auto_retry_interval", "max_auto_retries", "max_age", "max_entries"}
@@ -172,7 +173,9 @@ class QueueControl:
         return [Job(raw, self.connection) for raw in self.get_dlq(count)]
 
     def get_dlq_entries(
-        self, filter: Mapping[str, Any] | None = None, **named: Any
+        self,
+        filter: DlqFilter | Mapping[str, Any] | None = None,
+        **named: Unpack[DlqFilter],
     ) -> list[DlqEntry]:
         """Return dead letters with their reasons and attempts. Waits."""
         wanted = dlq_filter(filter, named)
@@ -189,7 +192,7 @@ class QueueControl:
         job_id: str | None = None,
         count: int | None = None,
         *,
-        filter: Mapping[str, Any] | None = None,
+        filter: DlqFilter | Mapping[str, Any] | None = None,
     ) -> int:
         """Make dead letters ready again; return how many. Waits."""
         if job_id is not None and filter is not None:
@@ -197,7 +200,7 @@ class QueueControl:
         wanted = None if filter is None else dlq_filter(filter, {})
         return self._number("RetryDlq", jobId=job_id, count=count, filter=wanted)
 
-    def retry_dlq_by_filter(self, filter: Mapping[str, Any]) -> int:
+    def retry_dlq_by_filter(self, filter: DlqFilter | Mapping[str, Any]) -> int:
         """Make the dead letters that match ready again; return how many. Waits."""
         return self.retry_dlq(filter=filter)
 
@@ -210,7 +213,9 @@ class QueueControl:
         """Remove all dead letters; return how many. Waits."""
         return self._number("PurgeDlq")
 
-    def set_dlq_config(self, config: Mapping[str, Any] | None = None, **named: Any) -> None:
+    def set_dlq_config(
+        self, config: DlqConfig | Mapping[str, Any] | None = None, **named: Unpack[DlqConfig]
+    ) -> None:
         """Change how dead letters are kept; what is not named stays. Waits."""
         self._control("SetDlqConfig", config=_config(config, named, DLQ_CONFIG))
 
@@ -218,7 +223,9 @@ class QueueControl:
         """Return how dead letters are kept. Waits."""
         return dict(self._control("GetDlqConfig").get("config") or {})
 
-    def set_stall_config(self, config: Mapping[str, Any] | None = None, **named: Any) -> None:
+    def set_stall_config(
+        self, config: StallConfig | Mapping[str, Any] | None = None, **named: Unpack[StallConfig]
+    ) -> None:
         """Change how silent workers are found; what is not named stays. Waits."""
         self._control("SetStallConfig", config=_config(config, named, STALL_CONFIG))
 

@@ -14,6 +14,7 @@ from bunqueue.client.options import (
     milliseconds,
     to_wire,
 )
+from bunqueue.client.types import RepeatOptions
 from bunqueue.errors import CommandError
 
 # Python name of a member of ``repeat`` -> wire name of the field of Cron.
@@ -57,7 +58,7 @@ class QueueSchedulers:
     def upsert_job_scheduler(
         self,
         scheduler_id: str,
-        repeat: Mapping[str, Any],
+        repeat: RepeatOptions | Mapping[str, Any],
         template: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Define a scheduler, or redefine the one of that id; return its map. Waits.

@@ -46,7 +46,8 @@ from bunqueue.client.pull_loop import PullLoop
 from bunqueue.client.rate_gate import RateGate
 from bunqueue.client.signals import SignalScope
 from bunqueue.client.telemetry import TelemetryHandler
-from bunqueue.client.values import QueueName
+from bunqueue.client.types import LoggerLike
+from bunqueue.client.values import IntegerPolicy, QueueName
 from bunqueue.errors import BunqueueError, RateLimitError
 
 Processor = Callable[..., Any]
@@ -54,8 +55,6 @@ Processor = Callable[..., Any]
 # A handler is told that its time is over only after the broker has noticed: a handler that gives
 # up at once would else complete the job in the last millisecond.
 TIMEOUT_GRACE_S = 0.1
-
-log = logging.getLogger("bunqueue.worker")
 
 
 class Worker(EventEmitter, ManualControl):
@@ -124,7 +123,7 @@ class Worker(EventEmitter, ManualControl):
         connect_timeout: float | None = CONNECT_TIMEOUT_S_DEFAULT,
         pool_size: int = 1,
         max_in_flight: int = 0,
-        logger: Any = None,
+        logger: LoggerLike | None = None,
         executor: str = "auto",
         shutdown_timeout_s: float | None = None,
         limiter: Mapping[str, Any] | None = None,
@@ -137,7 +136,7 @@ class Worker(EventEmitter, ManualControl):
         max_jobs: int = 0,
         on_timeout: str = "cooperative",
         max_stalled_count: int | None = None,
-        int64: str = "auto",
+        int64: IntegerPolicy = "auto",
         restore_ints: bool = False,
     ) -> None:
         EventEmitter.__init__(self)
@@ -185,6 +184,7 @@ class Worker(EventEmitter, ManualControl):
             self.connection if address.owns_connection else self.connection.clone()
         )
         self._owns_connection = address.owns_connection
+        self.logger: Any = logger or logging.getLogger("bunqueue.worker")
         self.worker_id = f"py-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.name = name or self.worker_id
         self.shutdown_timeout_s = shutdown_timeout_s
@@ -237,6 +237,7 @@ class Worker(EventEmitter, ManualControl):
                 *self._acks,
                 world=self.world,
                 remove_on_complete=self.remove_on_complete,
+                observe=self.connection.observe,
             )
             if self._acks is not None
             else None
@@ -472,7 +473,7 @@ class Worker(EventEmitter, ManualControl):
         try:
             self.connection.call(command)
         except BunqueueError as error:
-            log.warning("MoveToWait failed job=%s error=%s", delivery.job.id, error)
+            self.logger.warning("MoveToWait failed job=%s error=%s", delivery.job.id, error)
 
     def _is_own_code(self) -> bool:
         """Tell whether a handler or a listener asks, for whose end a close would have to wait."""

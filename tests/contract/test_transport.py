@@ -13,6 +13,7 @@ from bunqueue import (
     CommandTimeoutError,
     ConnectionClosedError,
     JobFailedError,
+    Queue,
     SerializationError,
 )
 from tests.support.transports import Transport, tcp_broker, transport
@@ -42,6 +43,80 @@ def test_wide_integers_survive_between_python_peers(transport: Transport, number
     assert found is not None
     assert number == found.data["n"]
     assert int is type(found.data["n"])
+
+
+@pytest.mark.parametrize("number", [2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
+def test_results_and_progress_are_as_exact_as_data(transport: Transport, number: int) -> None:
+    queue = transport.queue()
+    queue.add("x", [number])
+    job = transport.worker(lambda _job: None, autorun=False).get_next_job()
+    assert job is not None
+    assert [number] == job.data
+
+    job.move_to_completed({"n": number})
+
+    assert {"n": number} == queue.get_result(job.id)
+    found = queue.get_job(job.id)
+    assert found is not None
+    assert {"n": number} == found.returnvalue
+
+
+def test_a_peer_that_does_not_ask_for_exact_integers_never_sees_one(
+    transport: Transport, request: pytest.FixtureRequest
+) -> None:
+    if transport.options.get("embedded"):
+        pytest.skip("an embedded peer always takes them")
+    queue, broker = transport.queue(), request.getfixturevalue("tcp_broker")
+    job = queue.add("x", {"wide": 2**53, "small": 7, "list": [-(2**40)]})
+
+    with Queue(queue.name, connection={"port": broker.port, "negotiate": False}) as old:
+        found = old.get_job(job.id)
+    assert found is not None
+    assert {"wide": 2.0**53, "small": 7, "list": [-(2.0**40)]} == found.data
+    assert [float, int, float] == [
+        type(found.data["wide"]),
+        type(found.data["small"]),
+        type(found.data["list"][0]),
+    ]
+    assert int is type(found.created_at)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sent", "read"),
+    [
+        ("float", 2**53 + 1, float(2**53 + 1)),
+        ("string", 2**70, str(2**70)),
+        ("tag", 2**70, 2**70),
+        ("auto", 2**70, float(2**70)),
+    ],
+)
+def test_the_policy_decides_over_what_no_link_carries(
+    transport: Transport, policy: str, sent: int, read: object
+) -> None:
+    queue = transport.queue(int64=policy)
+    job = queue.add("x", {"n": sent})
+
+    found = transport.queue().get_job(job.id)
+    assert found is not None
+    assert (read, type(read)) == (found.data["n"], type(found.data["n"]))
+
+
+def test_who_wants_floats_reads_floats(transport: Transport) -> None:
+    job = transport.queue().add("x", {"n": 2**40})
+
+    found = transport.queue(int64="float").get_job(job.id)
+    assert found is not None
+    assert (2.0**40, float) == (found.data["n"], type(found.data["n"]))
+
+
+def test_wide_floats_of_payloads_are_restored_where_asked(transport: Transport) -> None:
+    job = transport.queue().add("x", {"n": 2.0**40, "half": 0.5, "beyond": 2.0**60, "small": 5.0})
+
+    found = transport.queue(restore_ints=True).get_job(job.id)
+    assert found is not None
+    assert {"n": int, "half": float, "beyond": float} == {
+        key: type(found.data[key]) for key in ("n", "half", "beyond")
+    }
 
 
 def test_data_is_not_shared_with_the_broker(transport: Transport) -> None:

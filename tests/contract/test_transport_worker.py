@@ -381,3 +381,29 @@ def test_a_job_that_outlives_its_timeout_is_told(transport: Transport) -> None:
 
     assert ["timeout"] == reasons
     assert "completed" not in heard.names
+
+
+def test_an_observer_of_the_wider_set_hears_of_pulls_jobs_and_batches(
+    transport: Transport,
+) -> None:
+    told: list[dict[str, Any]] = []
+    queue = transport.queue(on_telemetry=told.append, extended_telemetry=True)
+
+    def handle(job: Job) -> None:
+        if job.name == "bad":
+            raise ValueError("broken")
+
+    worker = transport.worker(
+        handle, connection=queue.connection, ack_batch={"max_delay_ms": 1}, autorun=False
+    )
+    heard = Heard(worker, "completed", "failed")
+    queue.add_bulk([{"name": "good"}, {"name": "bad", "attempts": 1}])
+    worker.start()
+    heard.wait_for("completed")
+    heard.wait_for("failed")
+    worker.close()
+
+    jobs = sorted((one["name"], one["outcome"]) for one in told if one["type"] == "job")
+    assert [("bad", "failed"), ("good", "completed")] == jobs
+    assert 2 == sum(one["count"] for one in told if one["type"] == "pull")
+    assert [(1, True)] == [(one["size"], one["ok"]) for one in told if one["type"] == "ack_flush"]

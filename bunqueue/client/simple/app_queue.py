@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from bunqueue.client.cancel import CancellationManager, CancelSignal
 from bunqueue.client.dlq import DlqEntry, DlqStats
 from bunqueue.client.job import Job
+from bunqueue.client.options import JobOptions
 from bunqueue.client.queue import Queue
 from bunqueue.client.simple.breaker import WorkerCircuitBreaker
 from bunqueue.client.simple.keys import Keys
 from bunqueue.client.simple.triggers import Triggers
 from bunqueue.client.simple.ttl import TimeToLive
+from bunqueue.client.types import DlqConfig, DlqFilter
 from bunqueue.client.worker import Worker
 
 Listener = Callable[..., Any]
@@ -32,7 +34,7 @@ class AppQueue:
 
     # -- jobs -----------------------------------------------------------------------------------
 
-    def add(self, name: str, data: Any = None, **opts: Any) -> Job[Any]:
+    def add(self, name: str, data: Any = None, **opts: Unpack[JobOptions]) -> Job[Any]:
         """Add a job and return it; see ``Queue.add``. Waits."""
         return self.queue.add(name, data, **self._options(name, data, opts))
 
@@ -179,7 +181,9 @@ class AppQueue:
 
     # -- dead letters and limits ----------------------------------------------------------------
 
-    def set_dlq_config(self, config: Mapping[str, Any] | None = None, **named: Any) -> None:
+    def set_dlq_config(
+        self, config: DlqConfig | Mapping[str, Any] | None = None, **named: Unpack[DlqConfig]
+    ) -> None:
         """Change how dead letters are kept. Waits."""
         self.queue.set_dlq_config(config, **named)
 
@@ -192,7 +196,9 @@ class AppQueue:
         return self.queue.get_dlq(count)
 
     def get_dlq_entries(
-        self, filter: Mapping[str, Any] | None = None, **named: Any
+        self,
+        filter: DlqFilter | Mapping[str, Any] | None = None,
+        **named: Unpack[DlqFilter],
     ) -> list[DlqEntry]:
         """Return dead letters with their reasons and attempts. Waits."""
         return self.queue.get_dlq_entries(filter, **named)
@@ -206,7 +212,7 @@ class AppQueue:
         job_id: str | None = None,
         count: int | None = None,
         *,
-        filter: Mapping[str, Any] | None = None,
+        filter: DlqFilter | Mapping[str, Any] | None = None,
     ) -> int:
         """Make dead letters ready again; return how many. Waits."""
         return self.queue.retry_dlq(job_id, count, filter=filter)

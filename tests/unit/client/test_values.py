@@ -150,3 +150,25 @@ def test_js_safe_is_what_a_javascript_peer_can_take() -> None:
     assert {"n": 2.0**40, "l": [1, 2.0**31]} == js_safe({"n": 2**40, "l": (1, 2**31)})
     with pytest.raises(SerializationError):
         js_safe({1: 2})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [msgpack.ExtType(5, b"x"), [msgpack.Timestamp(1, 0)], {"a": {"b": msgpack.ExtType(1, b"")}}],
+)
+def test_extension_types_are_never_sent(data: Any) -> None:
+    with pytest.raises(SerializationError, match="extension"):
+        encode_body({"cmd": "X", "data": data})
+
+
+def test_the_paths_of_integers_that_get_lost_are_told() -> None:
+    told: list[str] = []
+    data = {"a": [1, 2**60, {"b": -(2**60)}], "c": 2**53, "d": True, "e": 2**63 - 1}
+
+    encode_body({"cmd": "X", "data": data}, on_loss=told.append)
+    assert ["$.data.a[]", "$.data.a[].b", "$.data.e"] == told
+    encode_body({"cmd": "X", "data": data}, policy="tag", on_loss=told.append)
+    encode_body({"cmd": "X", "data": data}, int64=True, on_loss=told.append)
+    assert 3 == len(told)
+    encode_body({"cmd": "X", "data": {"big": 2**70}}, int64=True, on_loss=told.append)
+    assert "$.data.big" == told[-1]
