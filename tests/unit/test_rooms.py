@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,7 @@ def room_of(file: str) -> str:
 
 def imports(file: str, *, is_typing_included: bool = True) -> Iterator[str]:
     """Yield the dotted names of all modules that a file imports."""
-    tree = ast.parse((PACKAGE / file).read_text("utf-8"))
-    for node in _walk(tree, is_typing_included):
+    for node in _walk(_tree(file), is_typing_included):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -72,17 +72,23 @@ def imports(file: str, *, is_typing_included: bool = True) -> Iterator[str]:
                 yield module
 
 
-def _walk(node: ast.AST, is_typing_included: bool) -> Iterator[ast.AST]:
-    if (
-        not is_typing_included
-        and isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-    ):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _walk(child, is_typing_included)
+@cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text("utf-8"))
+
+
+def _walk(tree: ast.AST, is_typing_included: bool) -> Iterator[ast.AST]:
+    left = [tree]
+    while left:
+        node = left.pop()
+        is_typing = (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        )
+        if is_typing_included or not is_typing:
+            yield node
+            left.extend(ast.iter_child_nodes(node))
 
 
 def rooms_imported(file: str) -> set[str]:
@@ -116,10 +122,9 @@ def test_a_pure_room_knows_no_world(file: str) -> None:
 
 @pytest.mark.parametrize("file", [file for file in FILES if room_of(file) in PURE])
 def test_a_pure_room_takes_chance_and_time_from_outside(file: str) -> None:
-    tree = ast.parse((PACKAGE / file).read_text("utf-8"))
     called = {
         node.func.id
-        for node in ast.walk(tree)
+        for node in ast.walk(_tree(file))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 
