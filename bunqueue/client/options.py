@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
+from bunqueue.client.values import queue_key
 from bunqueue.protocol.options import OPTIONS
 
 
@@ -98,7 +99,7 @@ def with_parent_link(data: Any, parent: Mapping[str, str] | None) -> Any:
         return data
     if data is not None and not isinstance(data, Mapping):
         raise TypeError("data must be a dict or None when parent is given")
-    return {**(data or {}), "__parentId": parent["id"], "__parentQueue": parent["queue"]}
+    return {**(data or {}), "__parentId": parent["id"], "__parentQueue": queue_key(parent["queue"])}
 
 
 def milliseconds(value: Any) -> Any:

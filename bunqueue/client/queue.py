@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from bunqueue.client import forks, worlds
@@ -205,7 +205,7 @@ class Queue(
                 self.queue_key,
                 world,
                 *self._batching,
-                observe=self.connection.observe if self.connection.is_observed_widely else None,
+                observe=observer_of(self.connection),
             )
             batcher = self._batchers.setdefault(world.name, made)
         return batcher
@@ -278,3 +278,11 @@ class Queue(
 
     def __repr__(self) -> str:
         return f"<Queue {self.queue_key!r} on {self.connection!r}>"
+
+
+def observer_of(connection: Any) -> Callable[..., None] | None:
+    """Return who hears of batches, if anybody; what takes a connection's place need not know."""
+    if not getattr(connection, "is_observed_widely", False):
+        return None
+    observe: Callable[..., None] = connection.observe
+    return observe

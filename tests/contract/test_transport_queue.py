@@ -139,6 +139,18 @@ def test_dependencies_come_in_pages_and_sides(transport: Transport) -> None:
         queue.get_dependencies(parent_id, "others")
 
 
+def test_a_parent_is_named_by_its_queue_whatever_the_prefix(transport: Transport) -> None:
+    queue = transport.queue(prefix_key="p:")
+    parent = queue.add("parent", delay=FAR_MS)
+
+    child = queue.add("child", {"n": 1}, parent={"id": parent.id, "queue": queue.name})
+
+    found = child.refresh()
+    assert {"id": parent.id, "queue": queue.queue_key} == found.parent
+    assert [child.id] == parent.refresh().children_ids
+    assert f"{queue.queue_key}:{parent.id}" == found.parent_key
+
+
 def test_a_missing_job_depends_on_nothing(transport: Transport) -> None:
     queue = transport.queue()
 
