@@ -106,7 +106,8 @@ class FlowProducer:
 
         Args:
             flow: The root.
-            opts: ``{"queues_options": {queue: options}}``, defaults of each queue's jobs.
+            opts: ``{"queues_options": {queue: options}}``, defaults of each queue's jobs;
+                ``queuesOptions`` is the same.
 
         Raises:
             ValueError: The tree cannot be; nothing was sent.
@@ -114,7 +115,8 @@ class FlowProducer:
             CommandTimeoutError: Outcome unknown. With a ``job_id`` on every node, try again:
                 ``already exists`` proves that the first try was committed.
         """
-        plan = Plan(self.prefix_key, (opts or {}).get("queues_options"))
+        given = opts or {}
+        plan = Plan(self.prefix_key, given.get("queues_options", given.get("queuesOptions")))
         root = plan.tree(flow)
         return _node(root, self._push(plan))
 
@@ -167,10 +169,9 @@ class FlowProducer:
         if not plan.jobs:
             return {}
         reply = self.connection.call({"cmd": "PUSHF", "jobs": plan.jobs})
-        jobs: dict[str, Job[Any]] = {
-            str(raw.get("id")): Job(raw, self.connection) for raw in reply["data"]["jobs"]
-        }
-        if jobs.keys() != {entry["id"] for entry in plan.jobs}:
+        told = (reply.get("data") or {}).get("jobs") or []
+        jobs: dict[str, Job[Any]] = {str(raw.get("id")): Job(raw, self.connection) for raw in told}
+        if len(told) != len(jobs) or jobs.keys() != {entry["id"] for entry in plan.jobs}:
             raise BunqueueError("the broker answered a flow with other jobs than were sent")
         return jobs
 

@@ -581,5 +581,9 @@ class Worker(EventEmitter, ManualControl):
         self.loop.registered_generation = value
 
     @property
+    def _processed(self) -> int:
+        return self.processed
+
+    @property
     def _ack_batcher(self) -> AckBatcher | None:
         return self.ack_batcher
