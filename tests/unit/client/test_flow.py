@@ -29,7 +29,10 @@ def answering(server: FakeServer, change: Any) -> None:
     """Answer flows with the jobs that were sent, after a change."""
 
     def answer(connection: FakeConnection, message: Message) -> None:
-        jobs = [{"id": job["id"]} for job in message.get("jobs", [])]
+        if message["cmd"] != "PUSHF":
+            connection.reply(message)
+            return
+        jobs = [{"id": job["id"]} for job in message["jobs"]]
         connection.reply(message, data={"jobs": change(jobs)})
 
     server.answer = answer
