@@ -310,3 +310,40 @@ plain("notices_a_resume_at_once", async (world) => {
 
   assert.ok((await begun.opened) - begin < 3_000);
 });
+
+plain("controls_a_queue_without_waiting_for_answers", async (world) => {
+  const queue = world.queue();
+  await queue.add("x", {});
+
+  queue.setGlobalConcurrency(4);
+  queue.setGlobalRateLimit(50, 2_000);
+  queue.setDlqConfig({ maxEntries: 3 });
+  queue.setStallConfig({ stallInterval: 50_000 });
+  queue.pause();
+
+  await until(() => queue.isPausedAsync());
+  await until(async () => (await queue.getGlobalConcurrency()) === 4);
+  await until(async () => (await queue.getGlobalRateLimit())?.max === 50);
+  await until(async () => (await queue.getDlqConfigAsync()).maxEntries === 3);
+  await until(async () => (await queue.getStallConfigAsync()).stallInterval === 50_000);
+  queue.resume();
+  queue.removeGlobalConcurrency();
+  queue.removeGlobalRateLimit();
+  queue.drain();
+  await until(async () => (await queue.countAsync()) === 0);
+  assert.equal(await until(async () => !(await queue.isPausedAsync())), true);
+  await until(async () => (await queue.getGlobalConcurrency()) === null);
+});
+
+plain("brings_dead_letters_back_without_waiting_for_answers", async (world) => {
+  const queue = world.queue();
+  const ids = await dead(world, queue, 2);
+
+  queue.retryDlq(ids[0]);
+  await until(async () => (await queue.getJobState(ids[0])) === "waiting");
+  queue.purgeDlq();
+  await until(async () => (await queue.getJobState(ids[1])) === "unknown");
+  queue.obliterate();
+
+  await until(async () => (await queue.countAsync()) === 0);
+});

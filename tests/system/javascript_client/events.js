@@ -119,3 +119,27 @@ plain("hears_nothing_any_more_after_closing", async (world) => {
   await until(() => open.named("waiting").length === 1);
   assert.deepEqual(closed.seen, []);
 });
+
+plain("hears_an_event_once", async (world) => {
+  const queue = world.queue();
+  const events = await world.events(queue);
+  let heard = 0;
+  events.once("waiting", () => heard++);
+
+  await queue.addBulk([{ name: "a", data: {} }, { name: "b", data: {} }]);
+
+  await until(() => events.named("waiting").length === 2);
+  assert.equal(heard, 1);
+});
+
+plain("hears_every_job_of_a_batch", async (world) => {
+  const queue = world.queue();
+  const events = await world.events(queue);
+  const jobs = await queue.addBulk(Array.from({ length: 120 }, (_, n) => ({ name: "x", data: { n } })));
+
+  await world.worker(queue, async (job) => job.data.n, { concurrency: 20, batchSize: 40 });
+
+  await until(() => events.named("completed").length === 120);
+  const results = Object.fromEntries(events.named("completed").map((said) => [said.jobId, said.returnvalue]));
+  assert.deepEqual(results, Object.fromEntries(jobs.map((job, n) => [job.id, n])));
+});

@@ -1,4 +1,5 @@
 /** Scenarios: jobs of one queue are handed on to another broker. */
+import { Queue, shutdownManager } from "bunqueue/client";
 import { assert, plain, until } from "./scenario.js";
 
 plain("forwards_jobs_to_another_queue", async (world) => {
@@ -55,4 +56,18 @@ plain("forwards_many_jobs_side_by_side", async (world) => {
   await until(async () => (await central.countAsync()) === 60);
   const jobs = await central.getWaitingAsync(0, 100);
   assert.deepEqual(jobs.map((job) => job.data.n).sort((a, b) => a - b), Array.from({ length: 60 }, (_, n) => n));
+});
+
+plain("forwards_from_a_file_at_the_edge", async (world) => {
+  const dataPath = `${world.directory()}/edge.db`;
+  const edge = new Queue("edge", { embedded: true, dataPath });
+  const central = world.queue();
+  const forwarder = edge.forward({ to: world.connection(), queue: central.name });
+  world.later(() => shutdownManager());
+  world.later(() => forwarder.close());
+
+  const { id } = await edge.add("reading", { celsius: -3 });
+
+  const job = await until(() => central.getJob(`fwd:edge:${id}`));
+  assert.deepEqual([job.name, job.data], ["reading", { celsius: -3 }]);
 });

@@ -163,3 +163,18 @@ plain("batches_by_group", async (world) => {
   await until(async () => (await queue.getCompletedCount()) === 4);
   assert.ok(batches.every((names) => new Set(names).size === 1), JSON.stringify(batches));
 });
+
+plain("tells_how_long_a_group_is_held", async (world) => {
+  const queue = world.queue();
+  await add(queue, "a");
+  await add(queue, "a");
+  await queue.setGroupRateLimit("a", 1, 60_000);
+  const worker = await world.worker(queue, async () => null, { group: { limit: { max: 1, duration: 100 } } });
+  await until(async () => (await queue.getCompletedCount()) === 1);
+  await worker.close();
+
+  const ttl = await queue.getGroupRateLimitTtl("a");
+
+  assert.ok(ttl > 30_000 && ttl <= 60_000, ttl);
+  assert.equal(await queue.getWaitingCount(), 1);
+});

@@ -314,3 +314,62 @@ plain("lists_the_workers_of_a_queue", async (world) => {
   await worker.close();
   assert.equal(await queue.getWorkersCount(), 0);
 });
+
+plain("reports_progress_from_outside", async (world) => {
+  const queue = world.queue();
+  const events = await world.events(queue);
+  const { id } = await queue.add("x", {});
+  const hand = await world.hand(queue);
+  await hand.getNextJob();
+
+  await queue.updateJobProgress(id, 35);
+  assert.equal((await queue.getJob(id)).progress, 35);
+  await queue.updateJobProgress(id, { stage: "packing" });
+
+  await until(() => events.named("progress").length === 2);
+  assert.equal(events.named("progress")[0].data, 35);
+});
+
+plain("lets_a_job_change_itself", async (world) => {
+  const queue = world.queue();
+  const { id } = await queue.add("x", { n: 1 }, { delay: 60_000 });
+  const job = await queue.getJob(id);
+
+  await job.updateData({ n: 2 });
+  await job.changePriority({ priority: 6 });
+  await job.log("changed");
+  await job.changeDelay(0);
+
+  const read = await queue.getJob(id);
+  assert.deepEqual([read.data, read.priority, await read.getState()], [{ n: 2 }, 6, "prioritized"]);
+  assert.deepEqual((await queue.getJobLogs(id)).logs, ["[info] changed"]);
+  await job.clearLogs();
+  assert.equal((await queue.getJobLogs(id)).count, 0);
+});
+
+plain("lets_a_job_end_itself_by_its_token", async (world) => {
+  const queue = world.queue();
+  const hand = await world.hand(queue);
+  const ids = [];
+  for (const name of ["a", "b", "c"]) ids.push((await queue.add(name, {}, { attempts: 1 })).id);
+  const tokens = [];
+  for (const _ of ids) tokens.push((await hand.getNextJob()).token);
+  const jobs = await Promise.all(ids.map((id) => queue.getJob(id)));
+
+  assert.equal(await jobs[0].extendLock(tokens[0], 20_000), 20_000);
+  await jobs[0].moveToCompleted({ by: "itself" }, tokens[0]);
+  await jobs[1].moveToFailed(new Error("by itself"), tokens[1]);
+  await jobs[2].moveToWait(tokens[2]);
+
+  assert.deepEqual(await Promise.all(jobs.map((job) => job.getState())), ["completed", "failed", "waiting"]);
+  await jobs[1].retry();
+  assert.equal(await jobs[1].getState(), "waiting");
+});
+
+plain("trims_the_events_of_a_queue", async (world) => {
+  const queue = world.queue();
+  for (let n = 0; n < 5; n++) await queue.add("x", {});
+
+  assert.equal(await queue.trimEvents(2), 3);
+  assert.equal(await queue.trimEvents(2), 0);
+});

@@ -145,3 +145,18 @@ plain("runs_many_workflows_at_once", async (world) => {
   const results = await Promise.all(runs.map(async ({ id }) => (await ended(engine, id)).steps.b.result));
   assert.deepEqual(results, Array.from({ length: 30 }, (_, n) => n + 1));
 });
+
+plain("commits_a_workflow_at_its_pivot", async (world) => {
+  const undone = [];
+  const workflow = new Workflow("pivot")
+    .step("book", () => "booked", { compensate: async () => { undone.push("book"); } })
+    .pivot()
+    .doWhile((_ctx, iteration) => iteration < 2, (loop) => loop.step("mail", () => "sent"))
+    .step("tell", () => { throw new Error("nobody listens"); }, { retry: 1 });
+  const engine = world.engine([workflow]);
+
+  const execution = await run(engine, "pivot", {});
+
+  assert.deepEqual([execution.state, execution.rollbackStatus, undone], ["failed", "not-applicable", []]);
+  assert.deepEqual(engine.listExecutions("pivot", "failed").map((found) => found.id), [execution.id]);
+});

@@ -1,5 +1,5 @@
 /** Scenarios: jobs are worked on. */
-import { DelayedError, SandboxedWorker, UnrecoverableError } from "bunqueue/client";
+import { DelayedError, SandboxedWorker, TcpConnectionPool, UnrecoverableError } from "bunqueue/client";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { assert, crowd, gate, plain, sleep, until } from "./scenario.js";
@@ -445,4 +445,80 @@ plain("counts_attempts_of_a_job_that_dies", async (world) => {
 
   await until(async () => (await queue.getJobState(id)) === "failed");
   assert.equal((await queue.getJob(id)).attemptsMade, 3);
+});
+
+plain("cancels_all_jobs_of_a_worker", async (world) => {
+  const queue = world.queue();
+  let begun = 0;
+  await queue.addBulk([1, 2].map((n) => ({ name: "x", data: { n }, opts: { attempts: 1 } })));
+  const worker = await world.worker(queue, async (_job, { signal }) => {
+    begun++;
+    await new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("all off"))));
+  }, { concurrency: 2 });
+  await until(() => begun === 2);
+
+  worker.cancelAllJobs("all off");
+
+  await until(async () => (await queue.getFailedCount()) === 2);
+});
+
+plain("holds_a_worker_for_a_while", async (world) => {
+  const queue = world.queue();
+  const starts = [];
+  const worker = await world.worker(queue, async () => starts.push(Date.now()), { autorun: false });
+  worker.rateLimit(700);
+  assert.equal(worker.isRateLimited(), true);
+  const begin = Date.now();
+  await queue.add("x", {});
+
+  worker.run();
+
+  await until(() => starts.length === 1);
+  assert.ok(starts[0] - begin >= 650, `${starts[0] - begin} ms`);
+});
+
+plain("fails_in_a_sandbox", async (world) => {
+  const queue = world.queue();
+  const processor = join(world.directory(), "processor.js");
+  writeFileSync(processor, 'export default async () => { throw new Error("in the sandbox"); };');
+  const { id } = await queue.add("x", {}, { attempts: 1 });
+
+  const worker = new SandboxedWorker(queue.name, {
+    processor, connection: world.connection(), concurrency: 1, pollInterval: 20,
+  });
+  worker.on("error", () => undefined);
+  world.later(() => worker.stop());
+  await worker.start();
+
+  await until(async () => (await queue.getJobState(id)) === "failed");
+  assert.equal((await queue.getJob(id)).failedReason, "in the sandbox");
+});
+
+plain("works_over_one_connection_without_pipelining", async (world) => {
+  const connection = { poolSize: 1, pipelining: false };
+  const queue = world.queue({ connection });
+  const jobs = await queue.addBulk(many(10));
+
+  await world.worker(queue, async (job) => job.data.n, { connection, concurrency: 3, pollTimeout: 0 });
+
+  await until(async () => (await queue.getCompletedCount()) === 10);
+  assert.equal((await queue.getJob(jobs[7].id)).returnvalue, 7);
+});
+
+plain("talks_to_the_broker_by_command", async (world) => {
+  const pool = new TcpConnectionPool(world.connection({ poolSize: 3 }));
+  world.later(() => pool.close());
+  await pool.connect();
+  const queue = world.fresh();
+
+  const { ok, id } = await pool.send({ cmd: "PUSH", queue, name: "x", data: { n: 1 } });
+  assert.ok(ok && id);
+  const hello = await pool.send({ cmd: "Hello", protocolVersion: 3, capabilities: ["pipelining"] });
+  assert.deepEqual([hello.server, hello.protocolVersion], ["bunqueue", 3]);
+  const replies = await pool.sendParallel([{ cmd: "Ping" }, { cmd: "Count", queue }, { cmd: "Nonsense" }]);
+
+  assert.deepEqual(replies.map((reply) => reply.ok), [true, true, false]);
+  assert.equal(replies[1].count, 1);
+  assert.equal(replies[2].error, "Unknown command: Nonsense");
+  assert.deepEqual([pool.getConnectedCount(), pool.getHealth().healthy], [3, true]);
 });
