@@ -73,8 +73,7 @@ class Closing:
         return [one for one in list(self._worker.active.values()) if not one.is_abandoned]
 
     def _acks_waiting(self) -> int:
-        batcher = self._worker.ack_batcher
-        return 0 if batcher is None else batcher.waiting
+        return self._worker.waiting_acks()
 
     def _flush_acks(self) -> None:
         if self._worker.ack_batcher is not None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bunqueue.client.cancel import CancelSignal
 from bunqueue.client.job import Job
 
 
@@ -9,6 +10,7 @@ class Delivery:
     """A pulled job, its lease, and how far its run has come.
 
     Attributes:
+        id: The job's.
         token: The lock token, None when pulled without an owner.
         runner: Identity of the thread or greenlet that runs the handler, None when nobody does.
         task: The greenlet it runs in, for interrupting it.
@@ -19,21 +21,26 @@ class Delivery:
 
     __slots__ = (
         "interrupted_with",
+        "id",
         "is_abandoned",
         "is_released",
         "job",
         "runner",
-        "signal",
         "task",
         "token",
     )
 
     def __init__(self, job: Job[Any], token: str | None) -> None:
         self.job = job
+        self.id = job.id
         self.token = token
-        self.signal = job.signal
         self.runner: int | None = None
         self.task: Any = None
         self.is_released = False
         self.is_abandoned = False
         self.interrupted_with: BaseException | None = None
+
+    @property
+    def signal(self) -> CancelSignal:
+        """The job's."""
+        return self.job.signal

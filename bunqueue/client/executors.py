@@ -93,8 +93,14 @@ class GreenletExecutor:
         task = delivery.task
         if task is None or task.dead:
             return False
-        self._hub.loop.run_callback_threadsafe(partial(task.kill, block=False))
+        self._hub.loop.run_callback_threadsafe(partial(_kill, task, delivery))
         return True
 
     def close(self) -> None:
         """Nothing is idle here."""
+
+
+def _kill(task: Any, delivery: Any) -> None:
+    """Kill a handler's greenlet, unless the handler has ended by now. In its own hub."""
+    if delivery.task is task:
+        task.kill(block=False)

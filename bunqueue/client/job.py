@@ -27,7 +27,6 @@ class Job(JobFields[Data]):
     Attributes:
         raw: The map as given.
         token: The lock token, or None.
-        signal: Tells a handler that its work is no longer wanted.
         worker: The worker that runs the job, or None.
         lease_lost: The broker has given the job to somebody else.
         batch: The members of the native batch this job leads, or None.
@@ -43,7 +42,6 @@ class Job(JobFields[Data]):
     ) -> None:
         self.raw = raw
         self.token = token
-        self.signal = CancelSignal()
         self.worker: Any = None
         self.lease_lost = False
         self.batch: list[Job[Any]] | None = None
@@ -52,6 +50,15 @@ class Job(JobFields[Data]):
         self._on_progress = on_progress
         # In a handler: the transition that ended the delivery instead of an ACK or FAIL.
         self._consumed_by: str | None = None
+
+    @property
+    def signal(self) -> CancelSignal:
+        """Tells a handler that its work is no longer wanted. Made when somebody first asks."""
+        signal: CancelSignal | None = self.__dict__.get("_signal")
+        if signal is None:
+            # One call in C, so that two threads do not make two.
+            signal = self.__dict__.setdefault("_signal", CancelSignal())
+        return signal
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} queue={self.queue!r}>"

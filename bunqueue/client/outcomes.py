@@ -7,13 +7,15 @@ nothing, a refused one emits ``error``. A slot is free before any listener hears
 from __future__ import annotations
 
 from threading import get_ident
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.client import requests, worlds
 from bunqueue.client.ack_batch import AckItem
+from bunqueue.client.ack_flow import Success, is_late
+from bunqueue.client.cancel import CancelSignal
 from bunqueue.client.current_job import RUNNING
 from bunqueue.client.delivery import Delivery
+from bunqueue.client.job import Job
 from bunqueue.client.options import milliseconds
 from bunqueue.errors import (
     BunqueueError,
@@ -31,6 +33,20 @@ if TYPE_CHECKING:
     from bunqueue.client.worker import Worker
 
 
+class Context:
+    """What a processor of two parameters gets beside the job."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: Job[Any]) -> None:
+        self._job = job
+
+    @property
+    def signal(self) -> CancelSignal:
+        """Tells that the work is no longer wanted."""
+        return self._job.signal
+
+
 class Outcomes:
     """The part of a worker that runs handlers and reports."""
 
@@ -45,29 +61,36 @@ class Outcomes:
             worker.release(delivery)
             return
         delivery.runner = get_ident()
-        started, outcome = worlds.now(), "failed"
+        started = worlds.now()
         running = RUNNING.set(job)
         try:
             if worker.has_listeners("active"):
                 worker.emit("active", job)
-            result = worker.handler(job, SimpleNamespace(signal=job.signal))
+            result = worker.handler(job, Context(job))
         except BaseException as error:  # the job fails, the worker never does
+            delivery.task = None  # what is left to do is not the handler's to be interrupted in
+            if worker.connection.is_observed_widely:
+                self._observe(job, "failed", started)
             self._ended_badly(delivery, error)
         else:
-            outcome = "completed"
+            delivery.task = None
+            if worker.connection.is_observed_widely:
+                self._observe(job, "completed", started)
             self._ended_well(delivery, result)
         finally:
             RUNNING.reset(running)
             delivery.runner = None
             worker.release(delivery)
-            if worker.connection.is_observed_widely:
-                worker.connection.observe(
-                    "job",
-                    queue=worker.queue_key,
-                    name=job.name,
-                    outcome=outcome,
-                    duration_ms=(worlds.now() - started) * 1000,
-                )
+
+    def _observe(self, job: Job[Any], outcome: str, started: float) -> None:
+        worker = self._worker
+        worker.connection.observe(
+            "job",
+            queue=worker.queue_key,
+            name=job.name,
+            outcome=outcome,
+            duration_ms=(worlds.now() - started) * 1000,
+        )
 
     # -- endings ------------------------------------------------------------------------------
 
@@ -82,10 +105,7 @@ class Outcomes:
             worker.release(delivery, keep_lease=True)
             worker.ack_batcher.add(self._ack_item(delivery, result))
             return
-        command = requests.completed(job.id, result, delivery.token)
-        if worker.remove_on_complete is not None:
-            command["removeOnComplete"] = worker.remove_on_complete
-        self._report(delivery, command, result, None)
+        self._succeeded(delivery, result)
 
     def _ended_badly(self, delivery: Delivery, error: BaseException) -> None:
         job = delivery.job
@@ -110,7 +130,7 @@ class Outcomes:
 
     def _move(self, delivery: Delivery, cmd: str, **fields: Any) -> None:
         """Make a move instead of reporting; no terminal event follows."""
-        command = requests.of_job(cmd, delivery.job.id, token=delivery.token, **fields)
+        command = requests.of_job(cmd, delivery.id, token=delivery.token, **fields)
         try:
             self._worker.connection.call(command)
         except BunqueueError as refused:
@@ -127,6 +147,55 @@ class Outcomes:
             self._failed(delivery, error)
 
     # -- telling the broker -------------------------------------------------------------------
+
+    def _succeeded(self, delivery: Delivery, result: Any) -> None:
+        """Have a success sent, alone or along with others. Waits only where it must."""
+        worker = self._worker
+        success = Success(delivery, result)
+        is_heard = worker.has_listeners("completed")
+        if is_heard:
+            success.gate = worker.world.local_gate()  # listeners run in the job's own task
+        if not worker.ack_flow.join(success):
+            success.gate = None
+            worker.ack_flow.send(success)
+            return
+        # A thread that waits for its listeners stays in its slot, or the pool would outgrow it.
+        if not is_heard or not worker.world.is_native:
+            worker.release(delivery, keep_lease=True)
+        gate = success.gate
+        if gate is None:
+            return
+        try:
+            gate.wait()
+        except BaseException:  # killed by somebody else's hand: whoever sends it concludes
+            success.gate = None
+            if success.reply is None and success.error is None:
+                raise
+        self._conclude(success)
+
+    def settle(self, success: Success) -> None:
+        """Take the outcome of a success that was sent. Never raises."""
+        if success.gate is None:
+            self._conclude(success)
+        else:
+            success.gate.open()
+
+    def _conclude(self, success: Success) -> None:
+        worker, delivery, error = self._worker, success.delivery, success.error
+        if isinstance(error, (ConnectionClosedError, CommandTimeoutError)):
+            command = requests.completed(delivery.id, success.result, delivery.token)
+            if worker.remove_on_complete is not None:
+                command["removeOnComplete"] = worker.remove_on_complete
+            self._lost(delivery, command, success.result, None, error)
+            return
+        if delivery.is_released:
+            worker.drop_lease(delivery)
+        else:
+            worker.release(delivery)
+        if error is not None:
+            self._trouble("ACK", error)
+        elif success.reply is not None and not delivery.is_abandoned:
+            self._applied(delivery, success.reply, success.result, None)
 
     def _report(
         self,
@@ -174,8 +243,7 @@ class Outcomes:
         result: Any,
         error: BaseException | None,
     ) -> None:
-        data = reply.get("data")
-        if isinstance(data, dict) and data.get("applied") is False:
+        if is_late(reply):
             return  # somebody else ended it
         if error is None:
             self._completed(delivery, result)

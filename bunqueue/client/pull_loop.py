@@ -171,7 +171,7 @@ class PullLoop:
 
     def _tell_drained(self) -> None:
         worker = self._worker
-        if self._was_busy and not worker.active_count:
+        if self._was_busy and not worker.active_count and not worker.waiting_acks():
             self._was_busy = False
             worker.post_event("drained")
 

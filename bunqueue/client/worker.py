@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from bunqueue.client import forks, lease, worker_options, worlds
 from bunqueue.client.ack_batch import AckBatcher
+from bunqueue.client.ack_flow import AckFlow
 from bunqueue.client.cancel import CancelSignal
 from bunqueue.client.closing import Closing
 from bunqueue.client.connecting import address_of
@@ -74,7 +75,8 @@ class Worker(EventEmitter, ManualControl):
         heartbeat_interval_s: Seconds between beats, at most a third of a lease; 0 for none.
         autorun: Start in the constructor.
         name: What the broker lists it as.
-        ack_batch: ``{"max_size", "max_delay_ms"}`` to send successes in batches.
+        ack_batch: ``{"max_size", "max_delay_ms"}`` to hold successes back for batches; False to
+            send each by itself. By default those that meet leave together.
         on_telemetry: Called with a dict per event.
         prefix_key: Namespace in front of the queue's name.
         connection: A ``Connection`` to share, or a dict of its parameters.
@@ -112,7 +114,7 @@ class Worker(EventEmitter, ManualControl):
         heartbeat_interval_s: float = worker_options.HEARTBEAT_S_DEFAULT,
         autorun: bool = True,
         name: str | None = None,
-        ack_batch: Mapping[str, Any] | None = None,
+        ack_batch: Mapping[str, Any] | bool | None = None,
         on_telemetry: TelemetryHandler | None = None,
         prefix_key: str = "",
         connection: Connection | Mapping[str, Any] | None = None,
@@ -153,6 +155,7 @@ class Worker(EventEmitter, ManualControl):
         if on_timeout not in ("cooperative", "kill"):
             raise ValueError("on_timeout must be 'cooperative' or 'kill'")
         self._acks = worker_options.ack_batch(ack_batch)
+        self._acks_meet = worker_options.acks_meet(ack_batch)
         self.rate_gate = RateGate(limiter)
         address = address_of(
             queue,
@@ -224,6 +227,13 @@ class Worker(EventEmitter, ManualControl):
         self.loop_has_ended = worlds.Latch()
         self.closed = worlds.Latch()
         self._outcomes = Outcomes(self)
+        self.ack_flow = AckFlow(
+            lambda command: self.connection.call(command),
+            self.world,
+            self._outcomes.settle,
+            remove_on_complete=self.remove_on_complete,
+            batches=self._acks_meet,
+        )
         self.loop = PullLoop(self)
         self.mailbox = Mailbox(self.world, "bunqueue-events")
         self.executor_object: Executor = (
@@ -414,8 +424,18 @@ class Worker(EventEmitter, ManualControl):
         return len(self.active)
 
     def free_slots(self) -> int:
-        """Return how many jobs may be pulled now."""
-        return min(self._concurrency - len(self.active), self.rate_gate.room())
+        """Return how many jobs may be pulled now.
+
+        Jobs whose ACK is on its way are in no slot. There may be as many of them as there are
+        slots, so that a broker that is slow to take ACKs slows the pulls down too.
+        """
+        active, leaving = len(self.active), self.ack_flow.waiting
+        free = self._concurrency - active
+        if leaving > self._concurrency:
+            free -= leaving - self._concurrency
+        if self._max_jobs:
+            free = min(free, self._max_jobs - self._finished - active - leaving)
+        return min(free, self.rate_gate.room())
 
     def may_pull(self) -> bool:
         """Tell whether a pull makes sense now."""
@@ -429,7 +449,7 @@ class Worker(EventEmitter, ManualControl):
 
     def start_delivery(self, delivery: Delivery) -> None:
         """Give a delivery a slot and have it run."""
-        job_id = delivery.job.id
+        job_id = delivery.id
         self.leases.held[job_id] = delivery.token
         self.active[job_id] = delivery
         self.rate_gate.note_start()
@@ -444,7 +464,7 @@ class Worker(EventEmitter, ManualControl):
         if delivery.is_released:
             return
         delivery.is_released = True
-        job_id = delivery.job.id
+        job_id = delivery.id
         if self.active.get(job_id) is delivery:
             del self.active[job_id]
         if not keep_lease:
@@ -455,11 +475,16 @@ class Worker(EventEmitter, ManualControl):
 
     def drop_lease(self, delivery: Delivery) -> None:
         """Renew a delivery's lease no longer."""
-        if delivery.job.id not in self.active or delivery.is_abandoned:
-            self.leases.held.pop(delivery.job.id, None)
+        if delivery.id not in self.active or delivery.is_abandoned:
+            self.leases.held.pop(delivery.id, None)
         self.wake.open()
         if self.is_closing:
             self._closing.look()
+
+    def waiting_acks(self) -> int:
+        """Return how many ACKs have no outcome yet, buffered or under way."""
+        buffered = 0 if self.ack_batcher is None else self.ack_batcher.waiting
+        return self.ack_flow.waiting + buffered
 
     def look_again(self) -> None:
         """Have a close that is under way look whether it has drained."""
@@ -467,13 +492,13 @@ class Worker(EventEmitter, ManualControl):
 
     def send_back(self, delivery: Delivery) -> None:
         """Return a job to its queue, no attempt counted. Waits."""
-        command = {"cmd": "MoveToWait", "id": delivery.job.id, "token": delivery.token}
+        command = {"cmd": "MoveToWait", "id": delivery.id, "token": delivery.token}
         if delivery.token is None:
             del command["token"]
         try:
             self.connection.call(command)
         except BunqueueError as error:
-            self.logger.warning("MoveToWait failed job=%s error=%s", delivery.job.id, error)
+            self.logger.warning("MoveToWait failed job=%s error=%s", delivery.id, error)
 
     def _is_own_code(self) -> bool:
         """Tell whether a handler or a listener asks, for whose end a close would have to wait."""
@@ -528,7 +553,7 @@ class Worker(EventEmitter, ManualControl):
             "processed": self.processed,
             "failed": self.failed,
             "active": len(self.active),
-            "waiting_acks": self.ack_batcher.waiting if self.ack_batcher is not None else 0,
+            "waiting_acks": self.waiting_acks(),
             "reconnects": self._reconnects,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from types import GeneratorType
 from typing import Any
 
 from bunqueue.client import worlds
@@ -114,34 +115,32 @@ def handler(processor: Any) -> Callable[..., Any]:
     ):
         raise TypeError("processor must not be a coroutine function; there is no asyncio API")
     if _wants_context(processor):
-        call = processor
+
+        def run(job: Any, context: Any) -> Any:
+            result = processor(job, context)
+            return _driven(result, context) if result.__class__ is GeneratorType else result
+
     else:
 
-        def call(job: Any, _context: Any) -> Any:
-            return processor(job)
-
-    return _driving(call)
-
-
-def _driving(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a generator run to its end; its return value or last yielded value is the result."""
-
-    def run(job: Any, context: Any) -> Any:
-        result = call(job, context)
-        if not inspect.isgenerator(result):
-            return result
-        last = None
-        try:
-            while not context.signal.aborted:
-                last = next(result)
-        except StopIteration as end:
-            return last if end.value is None else end.value
-        finally:
-            result.close()
-        context.signal.raise_if_aborted()
-        return last
+        def run(job: Any, context: Any) -> Any:
+            result = processor(job)
+            return _driven(result, context) if result.__class__ is GeneratorType else result
 
     return run
+
+
+def _driven(steps: Any, context: Any) -> Any:
+    """Let a generator run to its end; its return value or last yielded value is the result."""
+    last = None
+    try:
+        while not context.signal.aborted:
+            last = next(steps)
+    except StopIteration as end:
+        return last if end.value is None else end.value
+    finally:
+        steps.close()
+    context.signal.raise_if_aborted()
+    return last
 
 
 def _wants_context(processor: Callable[..., Any]) -> bool:
@@ -164,3 +163,8 @@ def ack_batch(given: Mapping[str, Any] | bool | None) -> tuple[int, float] | Non
     from bunqueue.client.add_batch import batch_settings
 
     return batch_settings(False if given is None else given)
+
+
+def acks_meet(given: Mapping[str, Any] | bool | None) -> bool:
+    """Tell whether ACKs that meet leave together: unless batches were switched off by name."""
+    return given is None or (given is not False and ack_batch(given) is not None)

@@ -135,6 +135,8 @@ class HubGate:
 
     def open(self) -> None:
         """Let the waiter through."""
+        if self._is_open:
+            return  # the waiter has been told, and will look when it comes back
         self._is_open = True
         if _thread_ident() == self._home:
             self._event.set()

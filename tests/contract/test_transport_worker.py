@@ -407,3 +407,34 @@ def test_an_observer_of_the_wider_set_hears_of_pulls_jobs_and_batches(
     assert [("bad", "failed"), ("good", "completed")] == jobs
     assert 2 == sum(one["count"] for one in told if one["type"] == "pull")
     assert [(1, True)] == [(one["size"], one["ok"]) for one in told if one["type"] == "ack_flush"]
+
+
+def test_a_hard_cancel_after_the_handler_does_not_touch_its_outcome(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x")
+    worker = transport.worker(lambda _job: "done", autorun=False)
+    call = worker.connection.call
+    cancelled: list[bool] = []
+
+    def cancel_first(command: dict[str, Any], timeout: float | None = None) -> Any:
+        if command["cmd"] == "ACK":
+            cancelled.append(worker.cancel_job(job.id, hard=True))
+            time.sleep(0.01)  # lets a kill through, if there is one
+        return call(command, timeout)
+
+    worker.connection.call = cancel_first
+    heard = Heard(worker, "completed", "failed", "error")
+    worker.start()
+    heard.wait_for("completed")
+
+    assert ([True], ["completed"]) == (cancelled, heard.names)
+
+
+def test_no_more_jobs_are_taken_than_were_wanted(transport: Transport) -> None:
+    queue = transport.queue()
+    queue.add_bulk([{"name": "x"}] * 12)
+    worker = transport.worker(lambda _job: None, concurrency=4, max_jobs=5)
+
+    assert worker.closed.wait(WAIT_S)
+    counts = queue.get_job_counts()
+    assert (5, 7) == (counts["completed"], counts["waiting"])
