@@ -2,6 +2,7 @@
 
 Usage:
   client_side.py worker [--gevent] [options] [--] <port>
+  client_side.py handler [--gevent] [options]
   client_side.py (sequential | shared | bulk) [options] [--] <port>
   client_side.py (sequential | bulk) --file=FILE [options]
 
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
     place: dict[str, Any] = {"host": "127.0.0.1", "port": int(words[1])} if words[1:] else {}
     if "file" in options:
         place = {"embedded": True, "data_path": options["file"]}
-    run = {"worker": worker, "sequential": sequential, "shared": shared, "bulk": bulk}[words[0]]
+    run = PIECES[words[0]]
     profile = cProfile.Profile() if "profile" in options else None
     with profile or nullcontext():
         wall_s, cpu_s = run(place, jobs, concurrency)
@@ -136,6 +137,31 @@ def bulk(place: dict[str, Any], jobs: int, _concurrency: int) -> tuple[float, fl
             queue.add_bulk(entries)
     queue.close()
     return timed.wall_s, timed.cpu_s
+
+
+def handler(_place: dict[str, Any], jobs: int, concurrency: int) -> tuple[float, float]:
+    """Time what the handler alone allows: its sleep, in as many threads or greenlets."""
+
+    def work() -> None:
+        for _ in range(jobs // concurrency):
+            time.sleep(HANDLER_S)
+
+    threads = [threading.Thread(target=work) for _ in range(concurrency)]
+    with Timed() as timed:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return timed.wall_s, timed.cpu_s
+
+
+PIECES = {
+    "worker": worker,
+    "handler": handler,
+    "sequential": sequential,
+    "shared": shared,
+    "bulk": bulk,
+}
 
 
 class Timed:
