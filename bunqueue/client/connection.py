@@ -496,7 +496,12 @@ def restored_reply(reply: dict[str, Any]) -> dict[str, Any]:
     """Return ``reply`` with wide integral floats of its payloads as integers."""
     if "result" in reply:
         reply["result"] = values.restored(reply["result"], floats=True)
-    jobs = reply.get("jobs") or ([reply["job"]] if reply.get("job") else [])
+    data = reply.get("data")
+    if isinstance(data, dict) and "values" in data:  # results of children
+        data["values"] = values.restored(data["values"], floats=True)
+    jobs = [*(reply.get("jobs") or ()), *(entry["job"] for entry in reply.get("entries") or ())]
+    if reply.get("job"):
+        jobs.append(reply["job"])
     for job in jobs:
         for key in ("data", "returnvalue"):
             if key in job:

@@ -6,6 +6,7 @@ it is read again after a reconnect, since events of the gap are lost.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from bunqueue.client import worlds
 from bunqueue.errors import CommandError, JobFailedError
 
 ENDS = ("completed", "failed", "removed")
+# Events may have been lost to a slow listener, or end with ``events.close()``: the state is looked
+# at now and then all the same.
+LOOK_PERIOD_S = 30.0
 NOTHING = object()
 
 
@@ -46,9 +50,11 @@ def wait_by_events(events: Any, job_id: str, wait_s: float | None, look: Callabl
         result = look()
         deadline = None if wait_s is None else time.monotonic() + wait_s
         while result is NOTHING:
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if not heard and ((left_s is not None and left_s <= 0) or not gate.wait(left_s)):
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if not heard and left_s <= 0:
                 return NOTHING
+            if not heard and not gate.wait(min(left_s, LOOK_PERIOD_S)):
+                result = look()
             while heard and result is NOTHING:
                 name, event = heard.popleft()
                 result = look() if name == "resubscribed" else _outcome(job_id, name, event)

@@ -335,6 +335,8 @@ def _sorted_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         for name, value in options.items()
         if name in worker_knows and name not in queue_knows
     }
+    if "logger" in options:
+        for_worker["logger"] = options["logger"]  # each writes lines of its own
     unknown = sorted(options.keys() - for_queue.keys() - for_worker.keys())
     if unknown:
         log.warning("Bunqueue does not know these keywords: %s", " ".join(unknown))
