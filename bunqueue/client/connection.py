@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self, overload
 from weakref import WeakSet
 
 from bunqueue.client import forks, values, worlds
+from bunqueue.client.emitter import EventEmitter
 from bunqueue.client.endpoint import (
     COMMAND_TIMEOUT_S_DEFAULT,
     CONNECT_TIMEOUT_S_DEFAULT,
@@ -23,7 +24,7 @@ from bunqueue.client.endpoint import (
     TlsOption,
 )
 from bunqueue.client.pool import LinkPool, hello_command
-from bunqueue.client.telemetry import Telemetry, TelemetryEvent, TelemetryHandler
+from bunqueue.client.telemetry import Telemetry, TelemetryHandler
 from bunqueue.client.types import LoggerLike
 from bunqueue.client.values import IntegerPolicy
 from bunqueue.errors import (
@@ -109,6 +110,8 @@ class Connection:
         self.logger: Any = logger or logging.getLogger("bunqueue.connection")
         self._telemetry = Telemetry(on_telemetry, extended_telemetry)
         self._is_observed = self._telemetry.is_on
+        self._on_telemetry = on_telemetry
+        self._emitter: EventEmitter | None = None
         self._closed = False
         self._generation = 0
         self._pools: dict[str, Any] = {}
@@ -309,7 +312,7 @@ class Connection:
             "tls": endpoint.tls,
             "connect_timeout": endpoint.connect_timeout,
             "command_timeout": endpoint.command_timeout,
-            "on_telemetry": self._telemetry.handlers[0] if self._telemetry.handlers else None,
+            "on_telemetry": self._on_telemetry,
             "pool_size": self.pool_size,
             "max_in_flight": endpoint.in_flight_max,
             "max_command_timeouts": endpoint.timeouts_max,
@@ -434,15 +437,37 @@ class Connection:
             "errors": self._errors,
         }
 
-    def on(self, event: str, listener: Callable[[TelemetryEvent], None]) -> Connection:
-        """Call ``listener`` with every telemetry event of one type."""
+    # -- as an emitter of its telemetry ---------------------------------------------------------
 
-        def filtered(told: TelemetryEvent) -> None:
-            if told["type"] == event:
-                listener(told)
+    def _emitter_of_events(self) -> EventEmitter:
+        """Return who passes telemetry on by type; from the first listener on there is one."""
+        if self._emitter is None:
+            emitter = self._emitter = EventEmitter()
+            self._telemetry.handlers.append(lambda told: emitter.emit(told["type"], told))
+            self._is_observed = True
+        return self._emitter
 
-        self._telemetry.handlers.append(filtered)
-        self._is_observed = True
+    @overload
+    def on(self, event: str, listener: TelemetryHandler) -> Self: ...
+    @overload
+    def on(self, event: str) -> Callable[[TelemetryHandler], TelemetryHandler]: ...
+
+    def on(self, event: str, listener: TelemetryHandler | None = None) -> Any:
+        """Call ``listener`` with every telemetry event of one type; without one, decorate."""
+        emitter = self._emitter_of_events()
+        if listener is None:
+            return emitter.on(event)
+        emitter.on(event, listener)
+        return self
+
+    def once(self, event: str, listener: TelemetryHandler) -> Self:
+        """Call ``listener`` with the next telemetry event of one type only."""
+        self._emitter_of_events().once(event, listener)
+        return self
+
+    def off(self, event: str, listener: TelemetryHandler) -> Self:
+        """Stop calling ``listener``."""
+        self._emitter_of_events().off(event, listener)
         return self
 
     def _links(self) -> list[Any]:

@@ -1,9 +1,10 @@
 """EventEmitter: listeners by event name; one that raises is logged and harms nobody."""
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any, Self, overload
+
+from bunqueue.client import worlds
 
 Listener = Callable[..., Any]
 
@@ -17,7 +18,8 @@ class EventEmitter:
         # Tuples that are replaced, never changed: emit reads without a lock.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._once: dict[str, tuple[Listener, ...]] = {}
-        self._listeners_lock = threading.Lock()
+        # Native, since threads and greenlets meet here; nothing waits inside.
+        self._listeners_lock = worlds.native().lock()
 
     @overload
     def on(self, event: str, listener: Listener) -> Self: ...

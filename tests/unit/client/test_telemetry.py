@@ -144,11 +144,20 @@ def test_an_observer_that_raises_disturbs_nobody(server: FakeServer) -> None:
 
 def test_a_connection_can_be_listened_to_by_type(server: FakeServer) -> None:
     told: Told = []
+    opened: Told = []
     with Connection(port=server.port) as connection:
-        connection.on("command", told.append)
+        connection.on("command", told.append).once("connect", opened.append)
+
+        @connection.on("disconnect")
+        def note(event: dict[str, Any]) -> None:
+            opened.append(event)
+
         connection.call({"cmd": "Stats"})
+        connection.off("command", told.append)
+        connection.call({"cmd": "Ping"})
 
     assert ["Stats"] == [one["cmd"] for one in told]
+    assert ["connect", "disconnect"] == kinds(opened)
 
 
 def test_health_counts_from_its_first_call_on(server: FakeServer) -> None:
