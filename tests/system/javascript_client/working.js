@@ -250,9 +250,9 @@ plain("keeps_the_lock_of_a_slow_job_with_heartbeats", async (world) => {
 
   const worker = await world.worker(queue, async () => {
     runs++;
-    await sleep(7_000);
+    await sleep(9_000); // a lost lock is noticed by 2.9.5 within 5 s
     return "in the end";
-  }, { lockDuration: 1_000, heartbeatInterval: 300 });
+  }, { lockDuration: 3_000, heartbeatInterval: 300 });
   await world.worker(queue, async () => ++runs);
 
   await until(async () => (await queue.getJobState(id)) === "completed");
