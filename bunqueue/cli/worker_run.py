@@ -1,5 +1,6 @@
 """Make the workers that the command line names, and run them."""
 
+import logging
 import os
 
 from bunqueue.cli.call import address, named_address
@@ -8,6 +9,7 @@ from bunqueue.cli.targets import import_from, is_handler, resolve, workers_of
 from bunqueue.cli.usage import Args, UsageError
 from bunqueue.cli.watch import Watch
 from bunqueue.cli.workers import queue_names
+from bunqueue.client.current_job import JobIdFilter
 from bunqueue.client.worker import Worker
 from bunqueue.logs import configure
 
@@ -52,8 +54,13 @@ def run_workers(args: Args) -> int:
 
 
 def configure_log(args: Args) -> None:
-    """Send the log to stderr, at the level of the option or the environment."""
+    """Send the log to stderr, at the level of the option or the environment.
+
+    What a handler logs says which job it is about.
+    """
     level = args["--log-level"] or os.environ.get("LOG_LEVEL") or "info"
     if level not in LEVELS:
         raise UsageError(f"the log level must be one of {', '.join(LEVELS)}, not {level!r}")
     configure(level, os.environ.get("LOG_FORMAT", "text"))
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(JobIdFilter(absent=None))

@@ -25,21 +25,24 @@ def current_job() -> Job[Any] | None:
 class JobIdFilter(logging.Filter):
     """Puts ``job_id`` and ``job_queue`` on every record, for a formatter to use.
 
-    Lines written outside of handlers get ``absent``. Add it to a logging handler, so that it sees
-    the records of all loggers: ``handler.addFilter(JobIdFilter())``, and use ``%(job_id)s``.
+    Lines written outside of handlers get ``absent``, or nothing if that is None. Add it to a
+    logging handler, so that it sees the records of all loggers, and use ``%(job_id)s``:
+    ``handler.addFilter(JobIdFilter())``.
 
     Args:
         name: As for ``logging.Filter``: only records of this logger and those below pass.
-        absent: What stands for no job.
+        absent: What stands for no job; None leaves such records as they are.
     """
 
-    def __init__(self, name: str = "", absent: str = NO_JOB) -> None:
+    def __init__(self, name: str = "", absent: str | None = NO_JOB) -> None:
         super().__init__(name)
         self._absent = absent
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Mark the record; tell whether it passes."""
         job = RUNNING.get()
-        record.job_id = self._absent if job is None else job.id
-        record.job_queue = self._absent if job is None else job.queue
+        if job is not None:
+            record.job_id, record.job_queue = job.id, job.queue
+        elif self._absent is not None:
+            record.job_id = record.job_queue = self._absent
         return bool(super().filter(record))

@@ -348,10 +348,11 @@ def test_demo_keeps_the_file_it_is_given(tmp_path):
 
 
 HANDLERS = """
-import os, socket, time
+import logging, os, socket, time
 from bunqueue import Worker
 
 def greet(job):
+    logging.getLogger("shop").info("greeting")
     return f"hello {job.data}"
 
 def patched(job):
@@ -421,6 +422,7 @@ def test_worker_runs_a_handler_until_the_queue_is_empty(memory_broker, shop, exe
     assert 0 == done.status, done.err
     for n, job_id in enumerate(ids):
         assert f"hello {n}" in bunqueue("job", "result", job_id, broker=memory_broker).out
+        assert f"shop greeting job_id={job_id} job_queue=emails" in done.err
 
 
 def test_worker_patches_before_anything_is_imported(memory_broker, shop):

@@ -56,3 +56,10 @@ def test_a_filter_by_name_still_filters() -> None:
     assert not JobIdFilter("tests").filter(record)
     assert JobIdFilter("other", absent="none").filter(record)
     assert ("none", "none") == (record.job_id, record.job_queue)
+
+
+def test_a_filter_may_leave_other_lines_as_they_are() -> None:
+    record = logging.makeLogRecord({"msg": "x"})
+
+    assert JobIdFilter(absent=None).filter(record)
+    assert not hasattr(record, "job_id")
