@@ -315,14 +315,26 @@ class Link:
         if self.pending or not self._role.acquire(False):
             return True  # whoever reads will notice
         try:
-            is_dead = self.stream.is_dead()
+            is_open = not self.stream.has_bytes() or self._take_ready()
         finally:
             self._role.release()
             if self._parked:
                 self._summon()
-        if is_dead:
+        if not is_open:
             self.end("connection lost")
-        return not is_dead
+            self._close_stream()  # unless that was done
+        return is_open
+
+    def _take_ready(self) -> bool:
+        """Take what came while nobody read: late answers, the peer's goodbye; False at the end."""
+        try:
+            is_open = self.stream.take_ready()
+        except OSError:
+            is_open = False
+        finally:
+            if self.stream.chunks:
+                self._take_chunks()
+        return is_open and self._ended is None
 
 
 class Slots:

@@ -28,6 +28,7 @@ LATENESS_S = 0.05  # how late a native deadline may be noticed, to save a setsoc
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPALIVE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 _CHUNK = (CHUNK_BYTES,)
+_DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
 _timeval = struct.Struct("@ll").pack
 
 
@@ -135,17 +136,25 @@ class Stream:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def is_dead(self) -> bool:
-        """Tell, without waiting, whether an idle stream has ended or broken."""
-        if not self._look(0):
-            return False  # nothing to read, so no end either: 2 us, an exception from recv 10
+    def has_bytes(self) -> bool:
+        """Tell, without waiting, whether there is anything to read, the end included."""
+        return bool(self._look(0))  # 2 us, an exception from recv 10
+
+    def take_ready(self) -> bool:
+        """Append to ``chunks`` what has come, without waiting; False at the end of the stream.
+
+        Raises:
+            OSError: The connection broke.
+        """
         raw = getattr(self._sock, "_sock", self._sock)  # gevent's recv would wait
-        try:
-            return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        chunks = self.chunks
+        with contextlib.suppress(BlockingIOError):
+            while self._look(0):
+                chunks.extend(map(raw.recv, _CHUNK, _DO_NOT_WAIT))  # as in ``receive``
+                if not chunks[-1]:
+                    chunks.pop()
+                    return False
+        return True
 
     def sever(self) -> None:
         """Shut the connection down; whoever reads it wakes. Callable from any native thread."""
@@ -186,6 +195,7 @@ class TlsStream(Stream):
             self._incoming, self._outgoing, server_hostname=server_hostname
         )
         self._tls_lock = world.lock()
+        self._is_over = False
         self._shake_hands(deadline)
 
     def _shake_hands(self, deadline: float | None) -> None:
@@ -227,13 +237,22 @@ class TlsStream(Stream):
             with self._tls_lock:
                 self._feed_ciphertext()
 
+    def take_ready(self) -> bool:
+        """Append to ``chunks`` in the clear what has come, without waiting; False at the end."""
+        with self._tls_lock:
+            is_open = super().take_ready()
+            self._feed_ciphertext()
+            plain = self._decrypt()
+        if plain:
+            self.chunks.append(plain)
+        return is_open and not self._is_over
+
     def _decrypt(self) -> bytes:
         parts = []
-        try:
+        with contextlib.suppress(ssl.SSLWantReadError):
             while part := self._tls.read(CHUNK_BYTES):
                 parts.append(part)
-        except ssl.SSLWantReadError:
-            return b"".join(parts)
+            self._is_over = True  # a close-notify: nothing comes after it
         return b"".join(parts)
 
     def write(self, frame: bytes, deadline: float | None) -> None:

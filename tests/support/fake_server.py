@@ -63,6 +63,14 @@ class FakeConnection:
         except OSError:
             return
 
+    def close_in_order(self) -> None:
+        """End a TLS connection as servers do: a close-notify, then a FIN."""
+        assert isinstance(self.sock, ssl.SSLSocket)
+        self.sock.settimeout(0)  # its own goodbye is not waited for
+        with contextlib.suppress(OSError):
+            self.sock.unwrap()
+        self.close()
+
     def close(self) -> None:
         """End the connection with a FIN."""
         try:

@@ -197,6 +197,17 @@ def test_a_link_that_died_while_idle_is_replaced_before_the_next_call(
     assert 2 == len(server.connections)
 
 
+def test_a_link_that_ended_with_a_late_answer_while_idle_is_replaced_as_well(
+    server: FakeServer, connection: Connection
+) -> None:
+    connection.call({"cmd": "First"})
+    server.connections[0].send({"ok": True, "reqId": "of nobody"})
+    server.connections[0].close()
+
+    assert connection.call({"cmd": "Second"})["ok"]
+    assert 2 == len(server.connections)
+
+
 @pytest.mark.parametrize(
     "rubbish",
     [

@@ -182,6 +182,18 @@ def test_tls_with_the_right_authority(tls_server: FakeServer, ca_file: str) -> N
     assert ["Auth", "Hello", "Echo"] == tls_server.commands
 
 
+def test_a_tls_link_that_was_closed_in_order_while_idle_is_replaced(
+    tls_server: FakeServer, ca_file: str
+) -> None:
+    with Connection("localhost", tls_server.port, tls={"ca_file": ca_file}) as connection:
+        connection.call({"cmd": "First"})
+        tls_server.connections[0].close_in_order()
+
+        assert connection.call({"cmd": "Second"})["ok"]
+
+    assert 2 == len(tls_server.connections)
+
+
 def test_tls_takes_a_context(tls_server: FakeServer, ca_file: str) -> None:
     context = ssl.create_default_context(cafile=ca_file)
     with Connection("localhost", tls_server.port, tls=context) as connection:
