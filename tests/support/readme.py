@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.markdown import ROOT, fenced
+
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -13,8 +13,7 @@ def blocks() -> dict[str, list[tuple[str, str]]]:
     """Return heading -> its blocks as (language, text)."""
     found: dict[str, list[tuple[str, str]]] = {}
     for section in re.split(r"^## ", README, flags=re.MULTILINE)[1:]:
-        heading = section.partition("\n")[0].strip()
-        found[heading] = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        found[section.partition("\n")[0].strip()] = fenced(section)
     return found
 
 

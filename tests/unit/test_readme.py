@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.support.readme import README, ROOT, block, blocks
+from tests.support.markdown import ROOT
+from tests.support.readme import README, block, blocks
 
 SNIPPETS = ("Embedded", "A worker that blocks", "Flask", "gevent", "Groups and schedules")
 SHELL = ("Server", "Watching", "Moving from the original server")
