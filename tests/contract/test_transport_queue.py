@@ -93,10 +93,13 @@ def test_a_group_without_an_id_is_refused(transport: Transport) -> None:
 
 
 def family(transport: Transport, count: int) -> tuple[str, list[str]]:
-    """Return the ids of a parent and of its children, as many of them done as ``count`` says."""
+    """Return the ids of a parent and of its children, of which the first ``count`` are done."""
     name = transport.queue_name
     with FlowProducer(**transport.options) as producer:
-        children = [{"name": f"c{n}", "queueName": name} for n in range(3)]
+        # By priority, so that they are taken in this order.
+        children = [
+            {"name": f"c{n}", "queueName": name, "opts": {"priority": 9 - n}} for n in range(3)
+        ]
         node = producer.add({"name": "parent", "queueName": name, "children": children})
     worker = transport.worker(lambda _job: None, autorun=False)
     for _ in range(count):
