@@ -353,3 +353,31 @@ def test_closing_lets_an_incomplete_batch_run(make: Make) -> None:
     app.close()
 
     assert [1] == ran
+
+
+def test_run_ends_with_the_worker(make: Make) -> None:
+    app = make(Bunqueue.deferred)
+    app.processor(lambda job: job.data)
+    running = threading.Thread(target=app.run)
+    running.start()
+
+    assert 7 == app.queue.wait_for_job(app.add("x", 7).id)
+    app.close()
+    running.join(WAIT_S)
+
+    assert not running.is_alive()
+    assert app.is_closed()
+
+
+def test_a_handler_may_take_a_context_or_yield(make: Make) -> None:
+    def steps(job: Job[Any]) -> Any:
+        yield from range(job.data)
+        return "all"
+
+    def with_context(job: Job[Any], context: Any) -> Any:
+        return context.signal is job.signal
+
+    app = make(routes={"steps": steps, "context": with_context})
+
+    assert "all" == app.queue.wait_for_job(app.add("steps", 3).id)
+    assert True is app.queue.wait_for_job(app.add("context").id)

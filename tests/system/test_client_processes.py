@@ -117,3 +117,16 @@ def test_one_queue_is_shared_by_everybody_and_by_forked_children(
 
     assert 1 + 5 * callers * each == len(found)
     assert len(set(found)) == len(found)
+
+
+@WORLDS
+def test_events_are_heard_on_both_sides_of_a_fork(
+    patched: bool, memory_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    args = [memory_broker.port, "forked"]
+    with Program(PROGRAMS / "fork_events.py", args, patched=patched, directory=tmp_path) as program:
+        program.wait_for("parent end")
+        assert 0 == program.process.wait(10)
+
+    assert ["parent waiting"] * 2 == program.starting_with("parent waiting")
+    assert ["child waiting", "child end"] == program.starting_with("child")

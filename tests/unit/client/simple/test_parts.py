@@ -12,6 +12,7 @@ import pytest
 from bunqueue import (
     CancelSignal,
     CommandError,
+    ConnectionClosedError,
     DelayedError,
     Job,
     JobCancelledError,
@@ -522,3 +523,25 @@ def test_a_trigger_that_fails_is_an_error_of_the_worker() -> None:
 def test_a_trigger_that_cannot_work_is_refused(rule: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         Triggers(FakeQueue(), FakeWorker()).add(rule)
+
+
+def test_a_failing_tick_is_logged_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    second = threading.Event()
+
+    class Unreachable(FakeQueue):
+        ticks = 0
+
+        def get_waiting(self, _start: int, _end: int) -> list[Job[Any]]:
+            self.ticks += 1
+            if self.ticks == 2:
+                second.set()
+            raise ConnectionClosedError("connection lost")
+
+    aging = PriorityAging({"interval": 1}, Unreachable())
+    aging.start()
+    aging.start()
+    assert second.wait(WAIT_S)
+    aging.stop()
+    aging.stop()
+
+    assert "priority aging failed error=connection lost" in caplog.messages
