@@ -74,6 +74,7 @@ def command(row: Any, options_anchor: str) -> Iterator[str]:
         "Needs no authentication.": row.is_open,
         "Changes something.": row.mutates,
         "May wait before it answers.": row.waits,
+        "About many jobs, it is done in slices and others are served in between.": row.is_long,
         f"Takes the [job options]({options_anchor}) beside its fields.": row.takes_options,
     }
     held = [mark for mark, holds in marks.items() if holds]

@@ -18,6 +18,7 @@ from bunqueue.engine.latency import BOUNDS_S, Histogram
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.slices import Work
 from bunqueue.engine.webhooks import EVENTS as WEBHOOK_EVENTS
 from bunqueue.engine.webhooks import Webhook
 
@@ -37,6 +38,7 @@ __all__ = [
     "LocalHost",
     "LocalPeer",
     "Tokens",
+    "Work",
     "open_embedded",
     "Webhook",
     "open_storage",

@@ -5,13 +5,15 @@ from functools import partial
 from json import dumps
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import pack_job, pack_list
+from bunqueue.commands.job_wire import list_header, pack_job
 from bunqueue.commands.peer import Peer
-from bunqueue.commands.registry import Request, command, refusal_reply
+from bunqueue.commands.registry import Request, command, in_slices, refusal_reply
+from bunqueue.engine.admission import Entry
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
+from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack
 from bunqueue.protocol.fields import (
@@ -42,6 +44,13 @@ PULL_WAIT_MS_MAX = 60_000  # wire.md 2.1
 PULL_COUNT_MAX = 1000
 LOCK_TTL_MS_MAX = YEAR_MS  # the reference has no limit; ours is that of every other span
 NAME_DEFAULT = "default"
+OPTIONED_AT_ONCE_MAX: Final = 250  # jobs of a PUSHB that are added in one go: some ms
+PLAIN_AT_ONCE_MAX: Final = 1_000  # the same for jobs without options
+# How much of a larger one is checked between two looks at what was spent, and what it costs:
+# loadtests/hub.py push-batch, push-large.
+ENTRIES_PER_STEP: Final = 20
+ENTRY_US: Final = 8
+ENTRY_BYTES_PER_US: Final = 60
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
 JSON_GROWTH_MAX = 7
@@ -167,12 +176,53 @@ def _put_off(later: object, head: bytes) -> Later:
 _check_entry = compile_check({"name": JobName()})
 
 
-@command("PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True)
+def _push_many(peer: Peer, request: Request) -> Work[Reply]:
+    """Do PUSHB in slices."""
+    engine = peer.engine
+    entries: list[Entry] = []
+    jobs = request["jobs"]
+    for begin in range(0, len(jobs), ENTRIES_PER_STEP):
+        checked = _entries(jobs[begin : begin + ENTRIES_PER_STEP], begin, engine)
+        jobs[begin : begin + len(checked)] = [None] * len(checked)  # to free all at once takes long
+        entries += checked
+        yield len(checked) * ENTRY_US + sum(len(e[1]) for e in checked) // ENTRY_BYTES_PER_US
+    ids = yield from engine.push_many(request["queue"], entries, peer.now())
+    return _PUSHED_MANY + pack(ids)
+
+
+@command(
+    "PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True, large=_push_many
+)
 def push_batch(peer: Peer, request: Request) -> Reply | Later:
     """Add several jobs to one queue, all or none; the ids come back in order."""
+    jobs = request["jobs"]
+    count = len(jobs)
+    if count > OPTIONED_AT_ONCE_MAX and (count > PLAIN_AT_ONCE_MAX or _has_options(jobs[0])):
+        return in_slices(peer, _push_many(peer, request), True)
     engine = peer.engine
-    entries = []
-    for number, entry in enumerate(request["jobs"]):
+    ids = engine.push_batch(request["queue"], _entries(jobs, 0, engine), peer.now())
+    if ids.__class__ is list:
+        return _PUSHED_MANY + pack(ids)
+    return _put_off(ids, _PUSHED_MANY)
+
+
+def _has_options(entry: Any) -> bool:
+    """Say whether a batch that begins so is one of jobs with options; most are of one kind."""
+    return entry.__class__ is dict and not sets_no_option(entry)
+
+
+def _entries(jobs: list[Any], first: int, engine: EngineFace) -> list[Entry]:
+    """Return jobs of a batch, checked and packed.
+
+    Args:
+        first: Number of the first of them.
+        engine: Whose settings hold for the payloads.
+
+    Raises:
+        InvalidField: The first rule that one of them breaks.
+    """
+    entries: list[Entry] = []
+    for number, entry in enumerate(jobs, first):
         if entry.__class__ is not dict:
             raise InvalidField(f"jobs[{number}]: job must be an object")
         problem = _check_entry(entry)
@@ -188,10 +238,7 @@ def push_batch(peer: Peer, request: Request) -> Reply | Later:
         except InvalidField as refusal:
             raise InvalidField(f"jobs[{number}]: {refusal}") from None
         entries.append((name, data, options, own))
-    ids = engine.push_batch(request["queue"], entries, peer.now())
-    if ids.__class__ is list:
-        return _PUSHED_MANY + pack(ids)
-    return _put_off(ids, _PUSHED_MANY)
+    return entries
 
 
 def _owner(request: Request) -> str | None:
@@ -281,10 +328,12 @@ def pull_batch(peer: Peer, request: Request) -> Reply | Later:
 
 
 def _pulled_many(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
-    packed = pack_list([pack_job(job, int64) for job in jobs])
+    packed = [pack_job(job, int64) for job in jobs]
+    header = list_header(len(jobs))
     if is_leased:
-        return b"".join((_JOBS_LEASED, packed, _TOKENS, pack([job.token for job in jobs])))
-    return _JOBS + packed
+        tokens = pack([job.token for job in jobs])
+        return b"".join((_JOBS_LEASED, header, *packed, _TOKENS, tokens))
+    return b"".join((_JOBS, header, *packed))
 
 
 def _result(value: Any) -> bytes | None:

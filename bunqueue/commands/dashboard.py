@@ -10,6 +10,7 @@ from bunqueue.commands.registry import Request, command
 from bunqueue.commands.worker_register import workers_listed
 from bunqueue.engine.job import Job
 from bunqueue.engine.latency import Histogram
+from bunqueue.engine.slices import Work
 from bunqueue.protocol.codec import unpack
 from bunqueue.protocol.fields import Flag, Number, QueueName
 from bunqueue.protocol.replies import Reply
@@ -62,13 +63,11 @@ def _latency(histograms: dict[str, Histogram]) -> dict[str, Any]:
 
 
 @command("DashboardQueues")
-def dashboard_queues(peer: Peer, _request: Request) -> Reply:
+def dashboard_queues(peer: Peer, _request: Request) -> Work[Reply]:
     """Return the figures of every queue."""
     now = peer.now()
-    return {
-        "ok": True,
-        "data": {"queues": peer.engine.queue_figures(now), "timestamp": float(now)},
-    }
+    queues = yield from peer.engine.queue_figures(now)
+    return {"ok": True, "data": {"queues": queues, "timestamp": float(now)}}
 
 
 @command(
@@ -81,17 +80,17 @@ def dashboard_queues(peer: Peer, _request: Request) -> Reply:
         ),
     },
 )
-def dashboard_queue(peer: Peer, request: Request) -> Reply:
+def dashboard_queue(peer: Peer, request: Request) -> Work[Reply]:
     """Return the figures of one queue, its newest dead letters and, if asked, some jobs."""
     name, now, engine = request["queue"], peer.now(), peer.engine
     completed, failed = engine.queue_totals(name)
-    counts = engine.counts(name, now)
-    dead = engine.list_dead(name, None, DLQ_PREVIEW, now)
+    counts = yield from engine.counts(name, now)
+    dead = yield from engine.list_dead(name, None, DLQ_PREVIEW, now)
     data: dict[str, Any] = {
         "name": name,
         "counts": {**counts, "totalCompleted": completed, "totalFailed": failed},
         "paused": engine.is_paused(name),
-        "priorityCounts": engine.counts_per_priority(name),
+        "priorityCounts": (yield from engine.counts_per_priority(name)),
         "dlqPreview": [
             {
                 "id": job.id,
@@ -107,10 +106,10 @@ def dashboard_queue(peer: Peer, request: Request) -> Reply:
         limit = request.get("jobsLimit")
         most = JOBS_DEFAULT if limit is None else int(limit)
         most = JOBS_MAX if most < 0 else min(most, JOBS_MAX)
-        data["jobs"] = {
-            state: _shown(engine.list_jobs(name, (state,), most, 0, True, now))
-            for state in JOBS_SHOWN
-        }
+        data["jobs"] = {}
+        for state in JOBS_SHOWN:
+            jobs = yield from engine.list_jobs(name, (state,), most, 0, True, now)
+            data["jobs"][state] = _shown(jobs)
     return {"ok": True, "data": data}
 
 

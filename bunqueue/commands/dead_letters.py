@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from bunqueue.commands.job_wire import pack_entry, pack_job, pack_listing
+from bunqueue.commands.job_wire import pack_entry, pack_job, pack_list, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.slices import Work
 from bunqueue.protocol.fields import Anything, Flag, Map, Number, QueueName, Text
 from bunqueue.protocol.replies import Reply
 
@@ -30,25 +31,28 @@ def _count(request: Request) -> int | None:
 
 
 @command("Dlq", {**_QUEUE, "count": _COUNT, "filter": _FILTER})
-def dlq(peer: Peer, request: Request) -> Reply:
+def dlq(peer: Peer, request: Request) -> Work[Reply]:
     """List dead letters in order of entry: ``jobs`` and, parallel to it, ``entries``."""
-    jobs = peer.engine.list_dead(
+    jobs = yield from peer.engine.list_dead(
         request["queue"], request.get("filter"), _count(request), peer.now()
     )
+    listed = yield from pack_listing(
+        # Both together: a job may have left the dead letters by the next slice.
+        (pack_job(job, peer.int64), pack_entry(job, peer.int64))
+        for job in jobs
+        if job.extra.dead
+    )
+    packed, entries = zip(*listed, strict=True) if listed else ((), ())
     return b"".join(
-        (
-            b"\x83\xa2ok\xc3\xa4jobs",
-            pack_listing(pack_job(job, peer.int64) for job in jobs),
-            b"\xa7entries",
-            pack_listing(pack_entry(job, peer.int64) for job in jobs),
-        )
+        (b"\x83\xa2ok\xc3\xa4jobs", pack_list(packed), b"\xa7entries", pack_list(entries))
     )
 
 
 @command("GetDlqStats", _QUEUE)
-def get_dlq_stats(peer: Peer, request: Request) -> Reply:
+def get_dlq_stats(peer: Peer, request: Request) -> Work[Reply]:
     """Return figures about the dead letters of a queue."""
-    return {"ok": True, "data": {"stats": peer.engine.dlq_stats(request["queue"], peer.now())}}
+    stats = yield from peer.engine.dlq_stats(request["queue"], peer.now())
+    return {"ok": True, "data": {"stats": stats}}
 
 
 @command(
@@ -56,9 +60,9 @@ def get_dlq_stats(peer: Peer, request: Request) -> Reply:
     {**_QUEUE, "jobId": Text(doc="Only this job."), "count": _COUNT, "filter": _FILTER},
     mutates=True,
 )
-def retry_dlq(peer: Peer, request: Request) -> Reply:
+def retry_dlq(peer: Peer, request: Request) -> Work[Reply]:
     """Send dead letters back to waiting, with all attempts before them."""
-    moved = peer.engine.retry_dlq(
+    moved = yield from peer.engine.retry_dlq(
         request["queue"],
         request.get("jobId") or None,
         request.get("filter"),
@@ -69,9 +73,10 @@ def retry_dlq(peer: Peer, request: Request) -> Reply:
 
 
 @command("PurgeDlq", _QUEUE, mutates=True)
-def purge_dlq(peer: Peer, request: Request) -> Reply:
+def purge_dlq(peer: Peer, request: Request) -> Work[Reply]:
     """Remove every dead letter of the queue."""
-    return {"ok": True, "count": peer.engine.purge_dlq(request["queue"], peer.now())}
+    count = yield from peer.engine.purge_dlq(request["queue"], peer.now())
+    return {"ok": True, "count": count}
 
 
 @command("RemoveDlqJob", {**_QUEUE, "jobId": Anything(required=True)}, mutates=True)

@@ -1,14 +1,14 @@
 """Flows: whole trees of jobs, links by hand, and what children have left for their parent."""
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from bunqueue.commands.flow_plan import FLOW_JOBS_MAX, planned
 from bunqueue.commands.job_reads import JOB_ID
-from bunqueue.commands.job_wire import pack_job, pack_list
+from bunqueue.commands.job_wire import list_header, pack_job, pack_listing
 from bunqueue.commands.peer import Peer
-from bunqueue.commands.registry import Request, command, refusal_reply
-from bunqueue.engine.later import Later
+from bunqueue.commands.registry import Request, command
+from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import narrowed, pack
 from bunqueue.protocol.fields import Anything, Text
@@ -22,9 +22,8 @@ _DATA_VALUES: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa6values"
     "PUSHF",
     {"jobs": Anything(doc=f"List of {{id, queue, input}}, at most {FLOW_JOBS_MAX}.")},
     mutates=True,
-    waits=True,
 )
-def push_flow(peer: Peer, request: Request) -> Reply | Later:
+def push_flow(peer: Peer, request: Request) -> Work[Reply]:
     """Add a whole flow, all jobs or none, on disk before the reply."""
     jobs = request.get("jobs")
     if not isinstance(jobs, list):
@@ -32,18 +31,10 @@ def push_flow(peer: Peer, request: Request) -> Reply | Later:
     if len(jobs) > FLOW_JOBS_MAX:
         raise InvalidField(f"flow exceeds the {FLOW_JOBS_MAX} job limit")
     engine = peer.engine
-    show = partial(pack_job, int64=peer.int64)
-    shown = engine.push_flow(planned(jobs, engine), show, peer.now())
-    if isinstance(shown, Later):
-        shown.shape = _admitted
-        return shown
-    return _admitted(shown)
-
-
-def _admitted(shown: Any) -> Reply:
-    if isinstance(shown, Exception):
-        return refusal_reply(shown)
-    return _DATA_JOBS + pack_list(shown)
+    shown = yield from engine.push_flow(
+        planned(jobs, engine), partial(pack_job, int64=peer.int64), peer.now()
+    )
+    return b"".join((_DATA_JOBS, list_header(len(shown)), *shown))
 
 
 @command(
@@ -69,12 +60,14 @@ def move_to_waiting_children(peer: Peer, request: Request) -> Reply:
 
 
 @command("GetChildrenValues", JOB_ID)
-def get_children_values(peer: Peer, request: Request) -> Reply:
+def get_children_values(peer: Peer, request: Request) -> Work[Reply]:
     """Return the results of a job's children by queue:id; by bare id of those not kept."""
-    values = peer.engine.children_values(request["id"])
-    count = len(values)
+    values = yield from peer.engine.children_values(request["id"])
+    pairs = yield from pack_listing(
+        pack(key) + (value if peer.int64 else narrowed(value)) for key, value in values
+    )
+    count = len(pairs)
     header = bytes((0x80 | count,)) if count < 16 else b"\xdf" + count.to_bytes(4, "big")
-    pairs = [pack(key) + (value if peer.int64 else narrowed(value)) for key, value in values]
     return b"".join((_DATA_VALUES, header, *pairs))
 
 
@@ -97,7 +90,7 @@ def remove_child_dependency(peer: Peer, request: Request) -> Reply:
 
 
 @command("RemoveUnprocessedChildren", JOB_ID, mutates=True)
-def remove_unprocessed_children(peer: Peer, request: Request) -> Reply:
+def remove_unprocessed_children(peer: Peer, request: Request) -> Work[Reply]:
     """Cancel the children of a job that nobody has begun; the job does without them."""
-    peer.engine.remove_unprocessed_children(request["id"], peer.now())
+    yield from peer.engine.remove_unprocessed_children(request["id"], peer.now())
     return OK

@@ -6,6 +6,7 @@ from bunqueue.commands.core import check_data_size, pack_data
 from bunqueue.commands.job_reads import JOB_ID
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.slices import Work
 from bunqueue.protocol.fields import Anything, Flag, Number, QueueName, Text
 from bunqueue.protocol.options import PRIORITY_MAX, YEAR_MS
 from bunqueue.protocol.replies import OK, Reply
@@ -110,10 +111,10 @@ def promote(peer: Peer, request: Request) -> Reply:
     },
     mutates=True,
 )
-def promote_jobs(peer: Peer, request: Request) -> Reply:
+def promote_jobs(peer: Peer, request: Request) -> Work[Reply]:
     """Let the delayed jobs of a queue run now, oldest first."""
     count = request.get("count")
-    moved = peer.engine.promote_jobs(
+    moved = yield from peer.engine.promote_jobs(
         request["queue"], None if count is None else int(count), peer.now()
     )
     return {"ok": True, "count": moved}
@@ -131,10 +132,10 @@ def promote_jobs(peer: Peer, request: Request) -> Reply:
     },
     mutates=True,
 )
-def retry_completed(peer: Peer, request: Request) -> Reply:
+def retry_completed(peer: Peer, request: Request) -> Work[Reply]:
     """Let completed jobs run again, without their results."""
     count, before = request.get("count"), request.get("timestamp")
-    moved = peer.engine.retry_completed(
+    moved = yield from peer.engine.retry_completed(
         request["queue"],
         request.get("id"),
         None if count is None else int(count),

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import pack_job, pack_listing, pack_view
+from bunqueue.commands.job_wire import list_header, pack_job, pack_listing, pack_view
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
-from bunqueue.engine.states import ACTIVE, COMPLETED, state_of
+from bunqueue.engine.slices import Work
+from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, state_of
 from bunqueue.errors import NotFound, WrongPlace
 from bunqueue.protocol.codec import narrowed, pack
 from bunqueue.protocol.fields import Anything, Flag, Number, OneOf, QueueName, Text, TextList
@@ -84,12 +85,12 @@ def get_result(peer: Peer, request: Request) -> Reply:
         "asc": Flag(truthy=True, doc="Oldest first, which is the default."),
     },
 )
-def get_jobs(peer: Peer, request: Request) -> Reply:
+def get_jobs(peer: Peer, request: Request) -> Work[Reply]:
     """List the jobs of a queue by age."""
     now = peer.now()
     ascending = request.get("asc")
     limit = request.get("limit")
-    jobs = peer.engine.list_jobs(
+    jobs = yield from peer.engine.list_jobs(
         request["queue"],
         _states(request.get("state")),
         LIST_LIMIT_DEFAULT if limit is None else int(limit),
@@ -97,9 +98,12 @@ def get_jobs(peer: Peer, request: Request) -> Reply:
         True if ascending is None else bool(ascending),
         now,
     )
-    if request.get("state") == "paused":  # this filter alone shows the view in place of the state
-        return _JOBS + pack_listing(pack_view(job, "paused", peer.int64) for job in jobs)
-    return _JOBS + pack_listing(pack_view(job, state_of(job, now), peer.int64) for job in jobs)
+    # This filter alone shows the view in place of the state.
+    shown = "paused" if request.get("state") == "paused" else None
+    listed = yield from pack_listing(
+        pack_view(job, shown or state_of(job, now), peer.int64) for job in jobs if job.place != GONE
+    )
+    return b"".join((_JOBS, list_header(len(listed)), *listed))
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:
@@ -109,16 +113,18 @@ def _states(value: str | list[str] | None) -> Sequence[str]:
 
 
 @command("GetJobCounts", {"queue": QueueName()})
-def get_job_counts(peer: Peer, request: Request) -> Reply:
+def get_job_counts(peer: Peer, request: Request) -> Work[Reply]:
     """Return how many jobs the queue has in each state."""
-    return {"ok": True, "counts": peer.engine.counts(request["queue"], peer.now())}
+    counts = yield from peer.engine.counts(request["queue"], peer.now())
+    return {"ok": True, "counts": counts}
 
 
 @command("GetCountsPerPriority", {"queue": QueueName()})
-def get_counts_per_priority(peer: Peer, request: Request) -> Reply:
+def get_counts_per_priority(peer: Peer, request: Request) -> Work[Reply]:
     """Return how many jobs are queued for each priority, due or not."""
     queue = request["queue"]
-    return {"ok": True, "queue": queue, "counts": peer.engine.counts_per_priority(queue)}
+    counts = yield from peer.engine.counts_per_priority(queue)
+    return {"ok": True, "queue": queue, "counts": counts}
 
 
 @command("Count", {"queue": QueueName()})

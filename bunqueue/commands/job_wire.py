@@ -8,9 +8,10 @@ Putting the pieces together takes 4.9 us; packing the map, once it has been made
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
+from bunqueue.engine.slices import Work
 from bunqueue.engine.states import COMPLETED
 from bunqueue.errors import Refused
 from bunqueue.protocol.codec import UINT32_MAX, narrowed, pack
@@ -18,6 +19,14 @@ from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
+
+# How much is packed between two looks at what was spent, and what it costs:
+# loadtests/hub.py get-jobs-all, list-dlq.
+PACKED_STEP_US: Final = 500
+PACKED_US: Final = 15
+PACKED_BYTES_PER_US: Final = 500
+
+Packed = TypeVar("Packed", bytes, tuple[bytes, ...])
 
 _NIL: Final = b"\xc0"
 _float64 = struct.Struct(">d").pack
@@ -276,31 +285,40 @@ def _attempt(
     }
 
 
-def pack_listing(items: Iterable[bytes]) -> bytes:
-    """Return the packed list of packed items, of which there may be any number.
+def pack_listing(items: Iterable[Packed]) -> Work[list[Packed]]:
+    """Pack any number of items for one reply: bytes, or tuples of them.
 
     Raises:
         Refused: It is too long for a frame; the items behind that are not asked for.
     """
+    kept: list[Packed] = []
     room_bytes = FRAME_BYTES_MAX
-    kept = []
+    spent_us = 0
     for item in items:
-        room_bytes -= len(item)
+        size_bytes = len(item) if isinstance(item, bytes) else sum(map(len, item))
+        room_bytes -= size_bytes
         if room_bytes < 0:
             raise Refused(
                 f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
             )
         kept.append(item)
-    return pack_list(kept)
+        spent_us += PACKED_US + size_bytes // PACKED_BYTES_PER_US
+        if spent_us >= PACKED_STEP_US:
+            yield spent_us
+            spent_us = 0
+    yield spent_us
+    return kept
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:
     """Return the packed list of packed items that are known to fit a frame."""
-    count = len(items)
+    return b"".join((list_header(len(items)), *items))
+
+
+def list_header(count: int) -> bytes:
+    """Return what a packed list of so many items begins with."""
     if count < 16:
-        header = bytes((0x90 | count,))
-    elif count < 1 << 16:
-        header = b"\xdc" + count.to_bytes(2, "big")
-    else:
-        header = b"\xdd" + count.to_bytes(4, "big")
-    return header + b"".join(items)
+        return bytes((0x90 | count,))
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
-from bunqueue.engine.later import Later
+from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, Map, Number, QueueName, Text
 from bunqueue.protocol.replies import OK, Reply
@@ -34,23 +34,16 @@ def is_paused(peer: Peer, request: Request) -> Reply:
 
 
 @command("Drain", _QUEUE, mutates=True)
-def drain(peer: Peer, request: Request) -> Reply | Later:
+def drain(peer: Peer, request: Request) -> Work[Reply]:
     """Remove every waiting, prioritized and delayed job."""
-    count = peer.engine.drain(request["queue"], peer.now())
-    if isinstance(count, Later):
-        count.shape = _drained
-        return count
-    return _drained(count)
-
-
-def _drained(count: int) -> Reply:
+    count = yield from peer.engine.drain(request["queue"], peer.now())
     return {"ok": True, "count": count}
 
 
 @command("Obliterate", _QUEUE, mutates=True)
-def obliterate(peer: Peer, request: Request) -> Reply:
+def obliterate(peer: Peer, request: Request) -> Work[Reply]:
     """Remove the queue with all its jobs, active ones too, its dead letters and settings."""
-    peer.engine.obliterate(request["queue"], peer.now())
+    yield from peer.engine.obliterate(request["queue"], peer.now())
     return OK
 
 
@@ -64,10 +57,10 @@ def obliterate(peer: Peer, request: Request) -> Reply:
     },
     mutates=True,
 )
-def clean(peer: Peer, request: Request) -> Reply:
+def clean(peer: Peer, request: Request) -> Work[Reply]:
     """Remove old jobs of a state; the reply lists their ids."""
     limit = request.get("limit")
-    ids = peer.engine.clean(
+    ids = yield from peer.engine.clean(
         request["queue"],
         request.get("grace") or 0,
         request.get("state"),

@@ -7,10 +7,13 @@ an answer too, and what nobody foresaw is logged in full and answered as an inte
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from inspect import isgeneratorfunction
+from typing import Any, cast
 
 from bunqueue.commands.peer import Peer
 from bunqueue.engine.later import Later
+from bunqueue.engine.slices import Work
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.fields import Check, Field, compile_check
 from bunqueue.protocol.options import OPTION_FIELDS, check_options, sets_no_option
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 
 Request = dict[str, Any]
 Run = Callable[[Peer, Request], Reply | Later]
+LongRun = Callable[[Peer, Request], Work[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Command:
         waits: It may answer with a ``Later`` that takes a while; counts against the
             connection's 50.
         is_open: It is answered before authentication.
+        is_long: It may be a work (``engine/slices.py``): on many jobs it is done in slices.
+        run_large: The function for a large request; mostly the same.
     """
 
     name: str
@@ -52,6 +58,8 @@ class Command:
     mutates: bool
     waits: bool
     is_open: bool
+    is_long: bool
+    run_large: Run
 
 
 COMMANDS: dict[str, Command] = {}
@@ -65,22 +73,56 @@ def command(
     mutates: bool = False,
     waits: bool = False,
     is_open: bool = False,
-) -> Callable[[Run], Run]:
-    """Declare the decorated function as the command ``name``."""
+    large: LongRun | None = None,
+) -> Callable[[Run | LongRun], Run]:
+    """Declare the decorated function as the command ``name``; it may be a work.
+
+    Args:
+        large: The work to do instead where the request came in a large frame.
+    """
     own = dict(fields or {})
 
-    def declare(run: Run) -> Run:
+    def declare(function: Run | LongRun) -> Run:
         assert name not in COMMANDS, f"command {name} declared twice"
-        assert run.__doc__, f"command {name} has no docstring"
+        assert function.__doc__, f"command {name} has no docstring"
         check = compile_check(own)
         every = {**own, **OPTION_FIELDS} if options else own
+        is_long = isgeneratorfunction(function)
+        run = _sliced(cast(LongRun, function), mutates) if is_long else cast(Run, function)
+        run_large = run if large is None else _sliced(large, mutates)
         COMMANDS[name] = Command(
             name, run, every, _with_options(check) if options else check, options, mutates, waits,
-            is_open,
+            is_open, is_long or large is not None, run_large,
         )  # fmt: skip
         return run
 
     return declare
+
+
+def _sliced(work: LongRun, mutates: bool) -> Run:
+    """Return the command that does a work; what only reads ends with the peer that asked."""
+
+    @wraps(work)
+    def run(peer: Peer, request: Request) -> Reply | Later:
+        return in_slices(peer, work(peer, request), mutates)
+
+    return run
+
+
+def in_slices(peer: Peer, work: Work[Reply], is_kept_on: bool) -> Reply | Later:
+    """Return the reply that a work comes to, or a ``Later`` of it."""
+    reply = peer.engine.run(work, peer.now(), is_kept_on)
+    if isinstance(reply, Later):
+        reply.shape = _ended
+    return reply
+
+
+def _ended(answer: Any) -> Reply:
+    """Return the reply of a work that has taken its time, or has failed meanwhile."""
+    if isinstance(answer, Exception):
+        return refusal_reply(answer)
+    reply: Reply = answer
+    return reply
 
 
 def _with_options(check: Check) -> Check:
@@ -95,7 +137,7 @@ def _with_options(check: Check) -> Check:
     return both
 
 
-def dispatch(peer: Peer, request: Any) -> Reply | Later:
+def dispatch(peer: Peer, request: Any, is_large: bool = False) -> Reply | Later:
     """Answer one decoded request, without its ``reqId``. Never raises."""
     try:
         row = COMMANDS[request["cmd"]]
@@ -107,7 +149,7 @@ def dispatch(peer: Peer, request: Any) -> Reply | Later:
     if problem is not None:
         return error_reply(problem)
     try:
-        return row.run(peer, request)
+        return row.run_large(peer, request) if is_large else row.run(peer, request)
     except Refused as refusal:
         return error_reply(str(refusal))
     except StorageFailed:

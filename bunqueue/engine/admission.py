@@ -7,8 +7,9 @@ fails, everything is as it was before and the peer reads an error.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import dependencies, keys, proofs, repeats
 from bunqueue.engine.events import emit
@@ -18,7 +19,9 @@ from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import stop_ttl, take_out
+from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue, Shard
+from bunqueue.engine.slices import COMMITTED, Work, parts
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
@@ -30,7 +33,19 @@ if TYPE_CHECKING:
 # name, packed data, shared options, the request's own options or None
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 
+# What of a job that was admitted is needed to show it or to take it out again.
+Hidden = tuple[Job, Sequence[tuple[Job, Memory]], Job | None, int | None, int]
+
 NO_IDS: Mapping[str, None] = {}
+NO_OPTIONS: Mapping[str, Any] = {}
+
+# How many jobs are admitted between two looks at what was spent, and what one costs:
+# loadtests/hub.py push-batch, push-depends-on.
+ADMITTED_AT_ONCE: Final = 2_500  # of a batch
+OPTIONS_WEIGHT: Final = 8  # so many of them for one with options
+ADMITTED_PER_STEP: Final = 50
+ADMITTED_US: Final = 30
+PUBLISHED_US: Final = 10
 
 # A ``timestamp`` this close to the present is the present: a timeline that can be derived from the
 # job's moments costs no memory, and clients that stamp every job do it as they push.
@@ -86,20 +101,89 @@ def _others(engine: "Engine", own: Mapping[str, Any] | None, custom_id: str | No
     return [job.queue.shard for job in jobs if job is not None]
 
 
-def _after_arrival(
-    engine: "Engine", owns: Iterable[Mapping[str, Any]], action: Callable[..., Any], *args: Any
-) -> Later | None:
-    """Put a push off until the flow is in that has an id it is about; None if there is none.
+class Arrival:
+    """Jobs on their way in: their ids and keys are theirs already, their commit is still to come.
 
-    Such a job is not to be relied on: its commit is still to come, and may fail.
+    Attributes:
+        ids: Custom ids.
+        keys: (queue name, dedup key).
+        waiting: Pushes that are put off until they are in: answers, functions and arguments.
     """
+
+    __slots__ = ("ids", "keys", "waiting")
+
+    def __init__(self, ids: frozenset[str], keys: frozenset[tuple[str, str]]) -> None:
+        self.ids = ids
+        self.keys = keys
+        self.waiting: list[tuple[Later, Callable[..., Any], tuple[Any, ...]]] = []
+
+    def concerns(self, ids: set[str], keys: set[tuple[str, str]]) -> bool:
+        """Say whether a push that has or names these is about such a job."""
+        return not ids.isdisjoint(self.ids) or not keys.isdisjoint(self.keys)
+
+
+@contextmanager
+def arriving(
+    engine: "Engine", ids: Iterable[str], keys: Iterable[tuple[str, str]] = ()
+) -> Iterator[None]:
+    """Put pushes off that are about jobs on their way in, until all of these have been noted.
+
+    Such a job is not to be relied on before: the commit may fail. After that, they share it.
+    """
+    arrival = Arrival(frozenset(ids), frozenset(keys))
+    engine.arriving.append(arrival)
+    try:
+        yield
+    finally:
+        engine.arriving.remove(arrival)
+        waits = engine.storage.answer_waits
+        for waiting in arrival.waiting:
+            _push_now(engine, *waiting)
+        engine.storage.answer_waits = waits
+
+
+def _push_now(
+    engine: "Engine", later: Later, action: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """Do a push that was put off."""
+    engine.storage.answer_waits = NO_WAIT
+    try:
+        answer = action(engine, *args)
+    except (Refused, StorageFailed) as error:
+        answer = error
+    if isinstance(answer, Later):  # it is about others that arrive too
+        answer.then(later.resolve)
+    else:
+        later.resolve(answer, engine.storage.answer_waits)
+
+
+def _named(
+    queue_name: str, owns: Iterable[Mapping[str, Any] | None]
+) -> tuple[set[str], set[tuple[str, str]]]:
+    """Return the ids that pushes have or depend on, and their keys."""
     ids: set[str] = set()
+    keys: set[tuple[str, str]] = set()
     for own in owns:
-        ids.update(own.get("dependsOn") or (), filter(None, (_custom_id(own),)))
-    for flow in engine.arriving:
-        if not ids.isdisjoint(flow.ids):
+        if own is not None:
+            ids.update(own.get("dependsOn") or (), filter(None, (_custom_id(own),)))
+            if own.get("uniqueKey"):
+                keys.add((queue_name, own["uniqueKey"]))
+    return ids, keys
+
+
+def _after_arrival(
+    engine: "Engine",
+    owns: Iterable[Mapping[str, Any]],
+    action: Callable[..., Any],
+    queue_name: str,
+    *args: Any,
+) -> Later | None:
+    """Put a push off until the jobs are in that it is about; None if there are none."""
+    ids, keys = _named(queue_name, owns)
+    for arrival in engine.arriving:
+        if arrival.concerns(ids, keys):
             later = Later()
-            flow.waiting.append((later, action, args))
+            arrival.waiting.append((later, action, (queue_name, *args)))
             return later
     return None
 
@@ -135,17 +219,14 @@ def push_batch(
         for entry, custom_id in zip(entries, custom_ids, strict=True):
             shards.update(_others(engine, entry[3], custom_id))
         with in_order(shards):
-            batch = {custom_id: None for custom_id in custom_ids if custom_id}
-            _check_edges(engine, entries, custom_ids, batch)
+            named = dict.fromkeys(filter(None, custom_ids))
+            _check_edges(engine, entries, custom_ids, named)
             labelled: Counter[str] = Counter()
             for entry, custom_id in zip(entries, custom_ids, strict=True):
                 problem = _refusal(engine, queue, entry, custom_id, labelled, now)
                 if problem:
                     raise Refused(problem)
-            for custom_id in list(batch):
-                old = engine.index.get(custom_id)
-                if old is not None and old.place in LIVE:
-                    del batch[custom_id]  # no new job will come of it
+            batch = _ids_to_come(engine, named)
             ids: list[str] = []
             twins: dict[str, str] = {}  # custom id -> who answers for it instead
             first_seq = engine.seq
@@ -172,6 +253,113 @@ def _redirected(entry: Entry, twins: Mapping[str, str]) -> Entry:
         return entry
     depends_on = [twins.get(job_id, job_id) for job_id in own["dependsOn"]]
     return name, data, options, {**own, "dependsOn": depends_on}
+
+
+def push_many(
+    engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int
+) -> Work[list[str]]:
+    """Add any number of jobs to one queue, all or none; ids come back in order.
+
+    A few are a ``push_batch``. Many are admitted in slices, invisible and not written yet; when
+    all are in, they are written in one batch, and shown after that. One that is refused on the way
+    takes those before it out again.
+
+    Raises:
+        Refused: As ``push_batch``.
+        StorageFailed: The backlog is full, or they could not be written.
+    """
+    owns = [own for _, _, _, own in entries]
+    ids, keys = _named(queue_name, owns)
+    while any(arrival.concerns(ids, keys) for arrival in engine.arriving):
+        now = yield COMMITTED
+    weight = sum(1 if own is None else OPTIONS_WEIGHT for own in owns)
+    if weight <= ADMITTED_AT_ONCE or _is_entangled(engine, owns):
+        answer = push_batch(engine, queue_name, entries, now)
+        assert isinstance(answer, list)  # nothing arrives that it is about
+        return answer
+    custom_ids = [_custom_id(own) for own in owns]
+    named = dict.fromkeys(filter(None, custom_ids))
+    _check_edges(engine, entries, custom_ids, named)
+    yield len(entries)
+    hidden: list[Hidden] = []
+    with arriving(engine, named, keys):
+        try:
+            answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
+        except (Refused, StorageFailed):
+            _withdraw_all(engine, hidden)
+            raise
+        for job, ended, robbed, _, _ in hidden:
+            if job.place == ADMITTED:  # it has not been obliterated meanwhile
+                engine.storage.added(job)
+            for gone, _ in ended:
+                engine.storage.removed(gone)
+            if robbed is not None:
+                engine.storage.rewritten(robbed)
+        is_durable = any(job.options.durable for job, *_ in hidden)
+        engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
+    now = yield COMMITTED
+    for some in parts(hidden, ADMITTED_PER_STEP):
+        for job, ended, robbed, had_until, _ in some:
+            publish(engine, job, ended, robbed, had_until, now)
+        now = yield len(some) * PUBLISHED_US
+    return answer
+
+
+def _is_entangled(engine: "Engine", owns: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Say whether something changes with one of the jobs that must change in the same batch."""
+    proofs_of = engine.graph.proofs
+    for own in owns:
+        if own is None:
+            continue
+        custom_id = _custom_id(own)
+        # A parent; a proof; an entry that another job may answer for, on whom others depend.
+        if linked_parent(own) or (custom_id and (custom_id in proofs_of or own.get("uniqueKey"))):
+            return True
+    return False
+
+
+def _hide(
+    engine: "Engine",
+    queue_name: str,
+    entries: Sequence[Entry],
+    custom_ids: Sequence[str | None],
+    hidden: "list[Hidden]",
+    now: int,
+) -> Work[list[str]]:
+    """Admit the jobs of a batch one after the other, invisible; return their ids."""
+    batch = _ids_to_come(engine, filter(None, custom_ids))
+    labelled: Counter[str] = Counter()
+    ids: list[str] = []
+    for numbers in parts(range(len(entries)), ADMITTED_PER_STEP):
+        queue = engine.open_queue(queue_name)
+        shards = {queue.shard}
+        for number in numbers:
+            shards.update(_others(engine, entries[number][3], custom_ids[number]))
+        with engine.identity_lock, in_order(shards):
+            for number in numbers:
+                entry, custom_id = entries[number], custom_ids[number]
+                problem = _refusal(engine, queue, entry, custom_id, labelled, now)
+                if problem:
+                    raise Refused(problem)
+                ids.append(_admit(engine, queue, entry, custom_id, now, batch, hidden))
+                batch.pop(custom_id or "", None)
+        now = yield len(numbers) * ADMITTED_US
+    return ids
+
+
+def _withdraw_all(engine: "Engine", hidden: Sequence[Hidden]) -> None:
+    for args in reversed(hidden):
+        withdraw(engine, *args)
+
+
+def _ids_to_come(engine: "Engine", custom_ids: Iterable[str]) -> dict[str, None]:
+    """Return the custom ids of a call of which new jobs will come."""
+    owners = {custom_id: engine.index.get(custom_id) for custom_id in custom_ids}
+    return {
+        custom_id: None
+        for custom_id, owner in owners.items()
+        if owner is None or owner.place not in LIVE
+    }
 
 
 def _custom_id(own: Mapping[str, Any] | None) -> str | None:
@@ -292,15 +480,19 @@ def _admit(
     custom_id: str | None,
     now: int,
     batch: Mapping[str, None] = NO_IDS,
+    hidden: "list[Hidden] | None" = None,
 ) -> str:
     """Admit a job with options; its shard, its id's old owner's and its parent's are locked.
 
     Args:
         batch: Custom ids of the same call whose jobs are still to come.
+        hidden: Gets the job, which stays invisible and is not written.
     """
     name, data, options, own = entry
     if own is None:
-        return _admit_plain(engine, queue, name, data, options, now).id
+        if hidden is None:
+            return _admit_plain(engine, queue, name, data, options, now).id
+        own = NO_OPTIONS
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
         return _twin(engine, old)
@@ -331,18 +523,21 @@ def _admit(
         raise Refused(full)
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
-    job = new_job(engine, queue, entry, custom_id, now)
+    job = new_job(engine, queue, (name, data, options, own), custom_id, now)
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
     waits = is_tied and dependencies.waits_for_admission(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
     ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
     for gone, _ in ended:
         _retire(engine, gone)
+        if hidden is None:
+            engine.storage.removed(gone)
     had_until = None
     if key is not None:
         if robbed is not None:
             had_until = keys.lose(robbed)
-            engine.storage.rewritten(robbed)
+            if hidden is None:
+                engine.storage.rewritten(robbed)
         ttl = (options.deduplication or {}).get("ttl")
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
     if custom_id is not None and custom_id in engine.graph.proofs:
@@ -354,6 +549,11 @@ def _admit(
         dependencies.tie(engine, job, batch)
         if job.extra.flow is not None and job.extra.flow.missing:
             dependencies.begin_parked(job, now)
+    if hidden is not None:
+        job.place = ADMITTED
+        queue.admitted[job.id] = job
+        hidden.append((job, ended, robbed, had_until, now))
+        return job.id
     engine.storage.added(job)
     parent_id = linked_parent(own)
     if parent_id is not None:
@@ -412,7 +612,7 @@ def _twin(engine: "Engine", owner: Job) -> str:
 
 
 def _retire(engine: "Engine", job: Job) -> None:
-    """Take an ended generation out of memory and out of the file, for its successor."""
+    """Take an ended generation out of memory, for its successor."""
     if job.id in engine.graph.consumers:
         dependencies.outlive(engine, job)
     if job.extra.flow is not None:
@@ -422,7 +622,6 @@ def _retire(engine: "Engine", job: Job) -> None:
     engine.index.drop(job)
     stop_ttl(engine, job)
     job.place = GONE
-    engine.storage.removed(job)
 
 
 def _enter(engine: "Engine", job: Job, now: int) -> None:

@@ -2,26 +2,35 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine import claiming, deadletters, group_control, keys, metrics
+from bunqueue.engine import claiming, deadletters, group_control, keys, metrics, reads
 from bunqueue.engine.dependencies import has_live_consumer, outlive
 from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
-from bunqueue.engine.later import Later
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
-from bunqueue.engine.queue import Queue
+from bunqueue.engine.queue import Queue, Waiter
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
-from bunqueue.engine.states import QUEUED, move
+from bunqueue.engine.slices import Work, in_order, parts
+from bunqueue.engine.states import COMPLETED, FAILED, GONE, QUEUED, move
 from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
 CLEAN_LIMIT_DEFAULT = 1000  # wire.md 2.7
-DRAIN_SLICE = 2000  # jobs removed in one go: some ms
+
+# How many jobs are done between two looks at what was spent, and what one costs with its row:
+# loadtests/hub.py drain, purge-dlq.
+REMOVED_PER_STEP: Final = 100
+REMOVED_US: Final = 6
+MOVED_PER_STEP: Final = 50
+MOVED_US: Final = 20
+LOOKED_AT_PER_STEP: Final = 1_000
+LOOKED_AT_US: Final = 1
 
 
 def store(engine: "Engine", queue: Queue) -> None:
@@ -207,87 +216,44 @@ def _remove_all(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
         engine.storage.sync(put_all_back, (engine, memories, now))
 
 
-def drain(engine: "Engine", queue_name: str, now: int) -> int | Later:
-    """Remove every job that is queued now, due or not; return how many.
-
-    A long queue goes in slices, between which others are served; the answer comes with the last.
-    """
+def drain(engine: "Engine", queue_name: str, now: int) -> Work[int]:
+    """Remove every job that is queued now, due or not; return how many."""
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
+    count = 0
+    for jobs in parts(queue.run_set.jobs(), REMOVED_PER_STEP):
+        with queue.shard.lock:
+            _remove_all(engine, jobs, now)
+            queue.run_set.trim(jobs)
+            count += len(jobs)
+        now = yield len(jobs) * REMOVED_US
     with queue.shard.lock:
-        jobs = list(queue.run_set.jobs())
-        if len(jobs) <= DRAIN_SLICE:
-            return _drain_slice(engine, queue, jobs, now)
-    later = Later()
-    draining = _Draining(queue, jobs, later)
-    engine.timers.add(now, _drain_on, engine, draining)
-    return later
+        queue.run_set.tidy()
+        if count and not len(queue.run_set):
+            announce(engine, "drained", queue.name, "", now)
+    return count
 
 
-class _Draining:
-    """A drain at work.
+def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
+    """Remove the queue with every job in every place, its keys, limits and settings.
 
-    Attributes:
-        jobs: Still to go, the last first.
-        later: Whoever asked.
-        slice: Removed by the slice that waits for its commit.
-        count: Removed and committed.
+    Of a large queue the jobs go first; what is pushed to it meanwhile stays, in a queue without
+    settings.
     """
-
-    __slots__ = ("queue", "jobs", "later", "slice", "count")
-
-    def __init__(self, queue: Queue, jobs: list[Job], later: Later) -> None:
-        self.queue = queue
-        self.jobs = jobs
-        self.later = later
-        self.slice = 0
-        self.count = 0
-
-
-def _drain_on(engine: "Engine", draining: _Draining, now: int) -> None:
-    jobs = draining.jobs[-DRAIN_SLICE:]
-    del draining.jobs[-DRAIN_SLICE:]
-    with draining.queue.shard.lock:
-        draining.slice = _drain_slice(engine, draining.queue, jobs, now)
-    # The next slice comes after this one's commit, so that a drain does not fill the backlog.
-    engine.storage.sync(_drain_failed, (engine, draining, now), _drained)
-
-
-def _drained(engine: "Engine", draining: _Draining, now: int) -> None:
-    draining.count += draining.slice
-    if draining.jobs:
-        engine.timers.add(now + 1, _drain_on, engine, draining)
-    else:
-        draining.later.resolve(draining.count)
-
-
-def _drain_failed(engine: "Engine", draining: _Draining, now: int) -> None:  # noqa: ARG001  # as then
-    """Stop where the commit failed: that slice is back, those before it are gone."""
-    draining.later.resolve(draining.count)
-
-
-def _drain_slice(engine: "Engine", queue: Queue, jobs: list[Job], now: int) -> int:
-    still_here = [job for job in jobs if job.place == QUEUED]
-    _remove_all(engine, still_here, now)
-    queue.run_set.tidy()
-    if still_here and not len(queue.run_set):
-        announce(engine, "drained", queue.name, "", now)
-    return len(still_here)
-
-
-def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
-    """Remove the queue with every job in every place, its keys, limits and settings."""
     queue = engine.queues.get(queue_name)
     if queue is None:
         return
+    places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
+    of_places = [job for place in places for job in place.values()]
+    for jobs in parts(chain(of_places, queue.run_set.jobs()), REMOVED_PER_STEP):
+        with queue.shard.lock:
+            _remove_all(engine, [job for job in jobs if job.place != GONE], now)
+            queue.run_set.trim(jobs)
+        now = yield len(jobs) * REMOVED_US
+    if engine.queues.get(queue_name) is not queue:
+        return  # somebody else was faster
     with queue.shard.lock:
-        places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
-        jobs = [job for place in places for job in place.values()]
-        jobs += queue.run_set.jobs()
-        _remove_all(engine, jobs, now)
-        queue.run_set.clear()
-        queue.keys.clear()
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
         group_control.drop_rows(engine, queue)
@@ -295,8 +261,20 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> None:
         engine.storage.sync(_unobliterate, (engine, queue, figures))
         waiters = list(queue.waiters)
         engine.close_queue(queue)
+    if queue.size() or queue.admitted or waiters:
+        _begin_anew(engine, queue, waiters, now)
+
+
+def _begin_anew(engine: "Engine", old: Queue, waiters: Iterable[Waiter], now: int) -> None:
+    """Make a queue without settings for whoever has come or waited while the old one went."""
+    queue = engine.open_queue(old.name)
+    with queue.shard.lock:
+        queue.absorb(old, now)
+        queue.completed_total = queue.failed_total = 0
     for waiter in waiters:
-        claiming.move_waiter(engine, waiter, engine.open_queue(queue_name), now)
+        claiming.move_waiter(engine, waiter, queue, now)
+    with queue.shard.lock:
+        claiming.serve(engine, queue, now)
 
 
 def _unobliterate(engine: "Engine", queue: Queue, figures: metrics.QueueMetrics | None) -> None:
@@ -320,7 +298,7 @@ def clean(
     state: str | None,
     limit: int | None,
     now: int,
-) -> list[str]:
+) -> Work[list[str]]:
     """Remove jobs of a state that are older than ``grace_ms``; return their ids, oldest first.
 
     Args:
@@ -329,43 +307,67 @@ def clean(
         limit: At most so many; None is 1000.
     """
     queue = engine.queues.get(queue_name)
-    if queue is None:
-        return []
-    before = now - grace_ms
     most = CLEAN_LIMIT_DEFAULT if limit is None else max(0, limit)
-    with queue.shard.lock:
-        queue.run_set.mature(now)
-        chosen = [job for job in _of_state(queue, state) if _moment(job) <= before]
-        if state == "completed" and engine.graph.consumers:
-            chosen = [job for job in chosen if not has_live_consumer(engine, job.id)]
-        if state not in ("completed", "failed"):
-            chosen.sort(key=lambda job: (job.created_at, job.seq))
-        chosen = chosen[:most]
-        ids = [job.id for job in chosen]
-        _remove_all(engine, chosen, now)
+    ids: list[str] = []
+    if queue is None or not most:
         return ids
+    before = now - grace_ms
+    yield from reads.matured(queue, now)
+    candidates, is_meant = _of_state(engine, queue, state)
+    chosen: Iterable[Job] = []
+    found = []
+    for jobs in parts(candidates, LOOKED_AT_PER_STEP):
+        found += [job for job in jobs if is_meant(job) and _moment(job) <= before]
+        yield len(jobs) * LOOKED_AT_US
+        if len(found) >= most and state in ("completed", "failed"):
+            break  # they stand in order
+    if state in ("completed", "failed"):
+        chosen = found[:most]
+    else:
+        chosen = yield from in_order(found, _by_admission, most)
+    for jobs in parts(chosen, REMOVED_PER_STEP):
+        with queue.shard.lock:
+            still_meant = [job for job in jobs if is_meant(job)]
+            _remove_all(engine, still_meant, now)
+            ids += [job.id for job in still_meant]
+        now = yield len(jobs) * REMOVED_US
+    return ids
 
 
 def _moment(job: Job) -> int:
     return job.finished_at or job.created_at
 
 
-def _of_state(queue: Queue, state: str | None) -> Iterable[Job]:
+def _by_admission(job: Job) -> tuple[int, int]:
+    return job.created_at, job.seq
+
+
+def _of_state(
+    engine: "Engine", queue: Queue, state: str | None
+) -> tuple[Iterable[Job], Callable[[Job], bool]]:
+    """Return the jobs among which those of a state are, and what tells them."""
     queue.straighten()
     if state == "completed":
-        return list(queue.completed.values())
+        consumers = engine.graph.consumers
+        return (
+            list(queue.completed.values()),
+            lambda job: (
+                job.place == COMPLETED
+                and not (job.id in consumers and has_live_consumer(engine, job.id))
+            ),
+        )
     if state == "failed":
-        return list(queue.failed.values())
+        return list(queue.failed.values()), lambda job: job.place == FAILED
     pending = queue.run_set.jobs()
     if state in (None, "waiting", "wait"):
-        return pending
+        return pending, lambda job: job.place == QUEUED
     if state == "delayed":
-        return (job for job in pending if not job.is_ripe)
+        return pending, lambda job: job.place == QUEUED and not job.is_ripe
     if state == "prioritized":
-        return (job for job in pending if job.is_ripe and job.priority > 0)
+        return pending, lambda job: job.place == QUEUED and job.is_ripe and job.priority > 0
     if state == "paused" and queue.gate.is_paused:
-        return (job for job in pending if job.is_ripe)
-    return ()
+        return pending, lambda job: job.place == QUEUED and job.is_ripe
+    return (), lambda _job: False
 
 
 def set_stall_config(engine: "Engine", queue_name: str, given: Mapping[str, Any], now: int) -> None:
@@ -406,7 +408,7 @@ def retry_completed(
     count: int | None,
     before: int | None,
     now: int,
-) -> int:
+) -> Work[int]:
     """Let completed jobs run again, without their result; oldest completion first.
 
     Args:
@@ -417,21 +419,34 @@ def retry_completed(
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
-    with queue.shard.lock:
-        queue.straighten()
-        jobs = [job for job in queue.completed.values() if job_id is None or job.id == job_id]
-        if before is not None:
-            jobs = [job for job in jobs if job.finished_at < before]
-        done = 0
-        for job in jobs if count is None else jobs[: max(0, count)]:
-            memory = remember(job)
-            if keys.reclaim(job, now):
-                _run_again(engine, job, now)
-                engine.storage.sync(put_back, (engine, job, memory, now))
-                done += 1
-        if queue.waiters:
-            claiming.serve(engine, queue, now)
-        return done
+    queue.straighten()
+    chosen: Iterable[Job] = list(queue.completed.values())
+    if job_id is not None:
+        job = queue.completed.get(job_id)
+        chosen = [] if job is None else [job]
+    left = math.inf if count is None else max(0, count)
+    done = 0
+    for jobs in parts(chosen, MOVED_PER_STEP):
+        spent_us = LOOKED_AT_US * len(jobs)
+        with queue.shard.lock:
+            for job in jobs:
+                if left <= 0:
+                    break
+                if job.place != COMPLETED or (before is not None and job.finished_at >= before):
+                    continue
+                left -= 1
+                memory = remember(job)
+                if keys.reclaim(job, now):
+                    _run_again(engine, job, now)
+                    engine.storage.sync(put_back, (engine, job, memory, now))
+                    done += 1
+                    spent_us += MOVED_US
+            if queue.waiters:
+                claiming.serve(engine, queue, now)
+        if left <= 0:
+            break
+        now = yield spent_us
+    return done
 
 
 def _run_again(engine: "Engine", job: Job, now: int) -> None:

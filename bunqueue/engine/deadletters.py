@@ -3,13 +3,14 @@
 A dead letter is the job itself, in the place ``failed``; entry and job can never disagree.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import keys
 from bunqueue.engine.job import DeadLetter, Job, note
 from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
+from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import FAILED, move
 from bunqueue.engine.undo import put_back, remember
 
@@ -25,6 +26,15 @@ REASONS = (
     "worker_lost",
     "unknown",
 )
+
+
+# How many are done between two looks at what was spent, and what one costs:
+# loadtests/hub.py retry-dlq, purge-dlq, dlq-stats.
+LOOKED_AT_PER_STEP: Final = 500
+LOOKED_AT_US: Final = 2
+MOVED_PER_STEP: Final = 50
+MOVED_US: Final = 30
+REMOVED_US: Final = 15
 
 
 def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None, now: int) -> None:
@@ -103,8 +113,8 @@ def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> 
 
 def select(
     queue: Queue, filter: Mapping[str, Any] | None, count: int | None, now: int
-) -> Iterator[Job]:
-    """Yield the dead letters that a filter lets through, in order of entry.
+) -> Work[list[Job]]:
+    """Return the dead letters that a filter lets through, in order of entry.
 
     Args:
         filter: ``{reason, olderThan, newerThan, retriable, expired, limit, offset}``, all optional;
@@ -112,22 +122,19 @@ def select(
         count: At most so many.
     """
     chosen = filter or {}
-    skip = int(chosen.get("offset") or 0)
+    skip = max(0, int(chosen.get("offset") or 0))
     limit = chosen.get("limit")
     if limit is not None:
         count = int(limit) if count is None else min(count, int(limit))
-    given = 0
+    end = None if count is None else skip + max(0, count)
     queue.straighten()
-    for job in list(queue.failed.values()):
-        if not _matches(job, chosen, now):
-            continue
-        if skip > 0:
-            skip -= 1
-            continue
-        if count is not None and given >= count:
-            return
-        given += 1
-        yield job
+    found: list[Job] = []
+    for jobs in parts(list(queue.failed.values()), LOOKED_AT_PER_STEP):
+        found += [job for job in jobs if _matches(job, chosen, now)]
+        if end is not None and len(found) >= end:
+            break
+        yield len(jobs) * LOOKED_AT_US
+    return found[skip:end]
 
 
 def _matches(job: Job, chosen: Mapping[str, Any], now: int) -> bool:
@@ -152,28 +159,36 @@ def list_dead(
     filter: Mapping[str, Any] | None,
     count: int | None,
     now: int,
-) -> list[Job]:
+) -> Work[list[Job]]:
     """Return the dead letters of a queue, in order of entry; arguments as ``select``."""
     queue = engine.queues.get(queue_name)
-    return [] if queue is None else list(select(queue, filter, count, now))
+    return [] if queue is None else (yield from select(queue, filter, count, now))
 
 
-def dlq_stats(engine: "Engine", queue_name: str, now: int) -> dict[str, Any]:
+def dlq_stats(engine: "Engine", queue_name: str, now: int) -> Work[dict[str, Any]]:
     """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
     by_reason = dict.fromkeys(REASONS, 0)
     queue = engine.queues.get(queue_name)
-    jobs = [] if queue is None else list(queue.failed.values())
-    letters = [job.extra.dead for job in jobs if job.extra.dead is not None]
-    for letter in letters:
-        by_reason[letter.reason] = by_reason.get(letter.reason, 0) + 1
+    total = due = expired = 0
+    moments: list[int] = []
+    for jobs in parts([] if queue is None else list(queue.failed.values()), LOOKED_AT_PER_STEP):
+        letters = [job.extra.dead for job in jobs if job.extra.dead is not None]
+        for letter in letters:
+            by_reason[letter.reason] = by_reason.get(letter.reason, 0) + 1
+        total += len(letters)
+        due += sum(_is_due(job, now) for job in jobs)
+        expired += sum(_is_expired(job, now) for job in jobs)
+        entered = [*moments, *(letter.entered_at for letter in letters)]
+        moments = [min(entered), max(entered)] if entered else []
+        yield len(jobs) * LOOKED_AT_US
     return {
-        "total": len(letters),
+        "total": total,
         "byReason": by_reason,
-        "byQueue": {queue_name: len(letters)},
-        "pendingRetry": sum(_is_due(job, now) for job in jobs),
-        "expired": sum(_is_expired(job, now) for job in jobs),
-        "oldestEntry": min((letter.entered_at for letter in letters), default=None),
-        "newestEntry": max((letter.entered_at for letter in letters), default=None),
+        "byQueue": {queue_name: total},
+        "pendingRetry": due,
+        "expired": expired,
+        "oldestEntry": moments[0] if moments else None,
+        "newestEntry": moments[1] if moments else None,
     }
 
 
@@ -184,7 +199,7 @@ def retry_dlq(
     filter: Mapping[str, Any] | None,
     count: int | None,
     now: int,
-) -> int:
+) -> Work[int]:
     """Send dead letters back to waiting: one by id, or those that a filter lets through.
 
     Returns:
@@ -193,35 +208,44 @@ def retry_dlq(
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
-    with queue.shard.lock:
-        if job_id is not None:
-            job = queue.failed.get(job_id)
-            jobs = [] if job is None else [job]
-        else:
-            jobs = list(select(queue, filter, count, now))
-        return _revive_all(engine, jobs, now)
-
-
-def _revive_all(engine: "Engine", jobs: list[Job], now: int) -> int:
+    if job_id is not None:
+        job = queue.failed.get(job_id)
+        chosen = [] if job is None else [job]
+    else:
+        chosen = yield from select(queue, filter, count, now)
     moved = 0
-    for job in jobs:
-        memory = remember(job)
-        if revive(engine, job, now):
-            engine.storage.sync(put_back, (engine, job, memory, now))
-            moved += 1
+    for jobs in parts(chosen, MOVED_PER_STEP):
+        with queue.shard.lock:
+            moved += sum(_revive_for_good(engine, job, now) for job in jobs)
+        now = yield len(jobs) * MOVED_US
     return moved
 
 
-def purge_dlq(engine: "Engine", queue_name: str, now: int) -> int:
+def _revive_for_good(engine: "Engine", job: Job, now: int) -> bool:
+    """Revive a job that is still dead, or undo it if that cannot be written."""
+    if job.place != FAILED:
+        return False
+    memory = remember(job)
+    if not revive(engine, job, now):
+        return False
+    engine.storage.sync(put_back, (engine, job, memory, now))
+    return True
+
+
+def purge_dlq(engine: "Engine", queue_name: str, now: int) -> Work[int]:
     """Remove every dead letter of the queue; return how many there were."""
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
-    with queue.shard.lock:
-        jobs = list(queue.failed.values())
-        for job in jobs:
-            _remove(engine, job, now)
-        return len(jobs)
+    count = 0
+    for jobs in parts(list(queue.failed.values()), MOVED_PER_STEP):
+        with queue.shard.lock:
+            for job in jobs:
+                if job.place == FAILED:
+                    _remove(engine, job, now)
+                    count += 1
+        now = yield len(jobs) * REMOVED_US
+    return count
 
 
 def remove_dlq_job(engine: "Engine", queue_name: str, job_id: str, now: int) -> bool:
@@ -243,18 +267,19 @@ def _remove(engine: "Engine", job: Job, now: int) -> None:
     engine.storage.sync(put_back, (engine, job, memory, now))
 
 
-def maintain(engine: "Engine", now: int, at_most: int) -> None:
-    """Retry what is due for it, then drop what has expired; at most so many of each."""
+def maintain(engine: "Engine", now: int) -> Work[None]:
+    """Retry the dead letters that are due for it, and drop those that have expired."""
     for queue in list(engine.queues.values()):
-        if not queue.failed:
-            continue
-        with queue.shard.lock:
-            due = [job for job in queue.failed.values() if _is_due(job, now)][:at_most]
-            for job in due:
-                revive(engine, job, now, is_automatic=True)
-            old = [job for job in queue.failed.values() if _is_expired(job, now)][:at_most]
-            for job in old:
-                forget(engine, job)
+        for jobs in parts(list(queue.failed.values()), LOOKED_AT_PER_STEP):
+            for job in [job for job in jobs if _is_due(job, now) or _is_expired(job, now)]:
+                with queue.shard.lock:
+                    if job.place != FAILED:
+                        continue
+                    is_back = _is_due(job, now) and revive(engine, job, now, is_automatic=True)
+                    if not is_back and _is_expired(job, now):
+                        forget(engine, job)
+                now = yield MOVED_US
+            now = yield len(jobs) * LOOKED_AT_US
 
 
 def _is_due(job: Job, now: int) -> bool:

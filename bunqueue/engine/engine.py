@@ -31,6 +31,7 @@ from bunqueue.engine import (
     reads,
     recovery,
     schedules,
+    slices,
     subscriptions,
     sweeps,
     webhooks,
@@ -39,7 +40,7 @@ from bunqueue.engine import (
 from bunqueue.engine.events import Event, Listener
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.index import JobIndex
-from bunqueue.engine.job import Job
+from bunqueue.engine.job import Delivery, Job
 from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import LockFactory, Rank, no_lock
@@ -54,6 +55,9 @@ from bunqueue.protocol.options import JobOptions
 if TYPE_CHECKING:
     from random import Random
 
+EVICTED_US = 10  # a completed job, with its row: loadtests/hub.py evict
+RELEASED_PER_STEP = 50
+RELEASED_US = 25  # a job that its peer has left: loadtests/hub.py hang-up
 COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passed, engine.md 12
 
 
@@ -108,11 +112,13 @@ class Engine:
         queues: name -> queue.
         index: id -> job, of everything that is kept.
         graph: Who waits for whom.
-        arriving: Flows whose ids are theirs already, and which are not in yet.
+        arriving: Jobs whose ids are theirs already, and which are not in yet.
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
         schedules: The schedulers.
         successors: id -> id of the next generation, of jobs that repeat; the newest of them.
+        sweeping: Names of the sweeps that are not through.
+        works: Operations on many jobs that are not through.
         waits: id -> who waits for that job's end.
         listeners: Who is told of events.
         untold: (queue name, job id) -> events that wait for their commit, in order.
@@ -147,10 +153,12 @@ class Engine:
         self.queues: dict[str, Queue] = {}
         self.index = JobIndex()
         self.graph = dependencies.Graph()
-        self.arriving: list[flow_admission.Flow] = []
+        self.arriving: list[admission.Arrival] = []
         self.seq = 0
         self.timers = Timers()
+        self.works = slices.Works()
         self.timed_at: dict[str, int] = {}
+        self.sweeping: set[str] = set()
         self.retired = leases.RetiredTokens()
         self.waits: dict[str, dict[Later, None]] = {}
         self.schedules = schedules.Schedules()
@@ -158,7 +166,7 @@ class Engine:
         self.workers: dict[str, workers.RegisteredWorker] = {}
         self.listeners: list[Listener] = []
         self.untold: dict[tuple[str, str], list[Event]] = {}
-        self.subscriptions = subscriptions.Subscriptions()
+        self.subscriptions = subscriptions.Subscriptions(self)
         self.webhooks = webhooks.Webhooks()
         self.metrics: dict[str, metrics.QueueMetrics] = {}
         self.recounted: dict[str, None] = {}
@@ -176,8 +184,11 @@ class Engine:
 
     # -- the operations, each in the module that is about it --------------------------------------
 
+    run = slices.run
+
     push = admission.push
     push_batch = admission.push_batch
+    push_many = admission.push_many
     push_flow = flow_admission.push_flow
 
     pull = claiming.pull
@@ -282,6 +293,7 @@ class Engine:
     trim_events = metrics.trim_events
     overview = figures.overview
     queue_figures = figures.queue_figures
+    first_queue_figures = figures.first_queue_figures
     queue_totals = figures.queue_totals
 
     update_parent = flows.update_parent
@@ -333,14 +345,20 @@ class Engine:
             self._is_evicting = True
             self.timers.add(self.last_now, self._evict, None)
 
-    def _evict(self, _first: object, _second: object, _now: int) -> None:
+    def _evict(self, _first: object, _second: object, now: int) -> None:
+        self.run(self._evicting(), now)
+
+    def _evicting(self) -> slices.Work[None]:
         """Drop the excess and a part of the limit more, so that this is rare."""
-        self._is_evicting = False
         most = self.settings.max_completed_jobs
         keep = most - most // COMPLETED_EVICTED_PART
-        with self.completed_lock:
+        try:
             while len(self._completed) > keep:
-                self.drop_oldest_completed()
+                with self.completed_lock:
+                    self.drop_oldest_completed()
+                yield EVICTED_US
+        finally:
+            self._is_evicting = False
 
     @property
     def retained(self) -> deque[Job]:
@@ -382,19 +400,25 @@ class Engine:
         peer.parked.clear()
         self.unsubscribe(peer)
         workers.unregister_all_of(self, peer)
-        touched: dict[Queue, None] = {}
-        for job, delivery in list(peer.held.items()):
-            if job.delivery is not delivery or delivery is None:
-                continue
-            with job.queue.shard.lock:
-                delivery.peer = None
-                if delivery.renewals == 0:
-                    sweeps.release(self, job, now)
-                    touched[job.queue] = None
+        held = list(peer.held.items())
         peer.held.clear()
-        for queue in touched:
-            with queue.shard.lock:
-                self.serve(queue, now)
+        self.run(self._letting_go(held, now), now)
+
+    def _letting_go(self, held: "list[tuple[Job, Delivery]]", now: int) -> slices.Work[None]:
+        for some in slices.parts(held, RELEASED_PER_STEP):
+            touched: dict[Queue, None] = {}
+            for job, delivery in some:
+                if job.delivery is not delivery or delivery is None:
+                    continue
+                with job.queue.shard.lock:
+                    delivery.peer = None
+                    if delivery.renewals == 0:
+                        sweeps.release(self, job, now)
+                        touched[job.queue] = None
+            for queue in touched:
+                with queue.shard.lock:
+                    self.serve(queue, now)
+            now = yield len(some) * RELEASED_US
 
     def drain_begin(self) -> None:
         """Begin a graceful stop: pulls answer empty, what is active may still be settled."""

@@ -2,14 +2,15 @@
 
 Another implementation, authoritative in a shared database, can wear the same face; so every
 operation is whole (no read-then-write from outside), and one that has to wait for a job answers
-with a ``Later``. An operation whose effect must be on disk before its answer says so to the
-storage (``ports.Storage``). All moments and ``now`` are epoch ms; arguments are checked before
-they get here. What each operation does, raises and returns in detail stands at its function, in
-the module that is about it.
+with a ``Later``. One that may be about many jobs returns a ``Work``, which ``run`` does in slices.
+An operation whose effect must be on disk before its answer says so to the storage
+(``ports.Storage``). All moments and ``now`` are epoch ms; arguments are checked before they get
+here. What each operation does, raises and returns in detail stands at its function, in the module
+that is about it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from bunqueue.engine.admission import Entry
 from bunqueue.engine.cron import Cron, Definition
@@ -19,15 +20,22 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import Peer
 from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.slices import Work
 from bunqueue.engine.webhooks import Webhook
 from bunqueue.engine.workers import RegisteredWorker
 from bunqueue.protocol.options import JobOptions
+
+T = TypeVar("T")
 
 
 class EngineFace(Protocol):
     """What a broker can be asked to do."""
 
     settings: EngineSettings
+
+    def run(self, work: Work[T], now: int, is_kept_on: bool = True) -> T | Later:
+        """Do a work; return its answer, or a ``Later`` of it if it takes more than a slice."""
+        ...
 
     # -- jobs in ---------------------------------------------------------------------------------
 
@@ -47,9 +55,13 @@ class EngineFace(Protocol):
         """Add several jobs to one queue, all or none; ids come back in order."""
         ...
 
+    def push_many(self, queue_name: str, entries: Sequence[Entry], now: int) -> Work[list[str]]:
+        """The same for any number of jobs."""
+        ...
+
     def push_flow(
         self, plan: Iterator[FlowJob | None], show: Callable[[Job], bytes], now: int
-    ) -> list[bytes] | Later:
+    ) -> Work[list[bytes]]:
         """Add all jobs of a plan, or none; return what ``show`` made of each."""
         ...
 
@@ -112,7 +124,7 @@ class EngineFace(Protocol):
         """Detach a child from its parent; False if the parent does not know it."""
         ...
 
-    def remove_unprocessed_children(self, parent_id: str, now: int) -> None:
+    def remove_unprocessed_children(self, parent_id: str, now: int) -> Work[None]:
         """Cancel the children of a job that have not begun; the job does without them."""
         ...
 
@@ -120,7 +132,7 @@ class EngineFace(Protocol):
         """Park a running job until its children have settled."""
         ...
 
-    def children_values(self, job_id: str) -> list[tuple[str, bytes]]:
+    def children_values(self, job_id: str) -> Work[list[tuple[str, bytes]]]:
         """Return ``queue:id`` (bare id if it is not kept) and result of each child with one."""
         ...
 
@@ -168,7 +180,7 @@ class EngineFace(Protocol):
         """Let a delayed job run now."""
         ...
 
-    def promote_jobs(self, queue_name: str, count: int | None, now: int) -> int:
+    def promote_jobs(self, queue_name: str, count: int | None, now: int) -> Work[int]:
         """Let delayed jobs run now, oldest first; None is all of them. Return how many."""
         ...
 
@@ -226,11 +238,11 @@ class EngineFace(Protocol):
         offset: int,
         ascending: bool,
         now: int,
-    ) -> list[Job]:
+    ) -> Work[list[Job]]:
         """Return the jobs of the given states, by ``createdAt`` and id."""
         ...
 
-    def counts(self, queue_name: str, now: int) -> dict[str, int]:
+    def counts(self, queue_name: str, now: int) -> Work[dict[str, int]]:
         """Return the number of jobs by state, with ``paused`` beside them (wire.md 3.6)."""
         ...
 
@@ -238,7 +250,7 @@ class EngineFace(Protocol):
         """Return how many jobs are waiting, prioritized or delayed."""
         ...
 
-    def counts_per_priority(self, queue_name: str) -> dict[str, int]:
+    def counts_per_priority(self, queue_name: str) -> Work[dict[str, int]]:
         """Return the number of queued jobs, due or not, by priority as text."""
         ...
 
@@ -272,23 +284,23 @@ class EngineFace(Protocol):
         """Say whether the queue is paused."""
         ...
 
-    def drain(self, queue_name: str, now: int) -> int | Later:
+    def drain(self, queue_name: str, now: int) -> Work[int]:
         """Remove every queued job, due or not; return how many."""
         ...
 
-    def obliterate(self, queue_name: str, now: int) -> None:
+    def obliterate(self, queue_name: str, now: int) -> Work[None]:
         """Remove the queue with every job in every place, its keys, limits and settings."""
         ...
 
     def clean(
         self, queue_name: str, grace_ms: float, state: str | None, limit: int | None, now: int
-    ) -> list[str]:
+    ) -> Work[list[str]]:
         """Remove old jobs of a state; return their ids, oldest first."""
         ...
 
     def retry_completed(
         self, queue_name: str, job_id: str | None, count: int | None, before: int | None, now: int
-    ) -> int:
+    ) -> Work[int]:
         """Let completed jobs run again, without their result; oldest completion first."""
         ...
 
@@ -351,11 +363,11 @@ class EngineFace(Protocol):
 
     def list_dead(
         self, queue_name: str, filter: Mapping[str, Any] | None, count: int | None, now: int
-    ) -> list[Job]:
+    ) -> Work[list[Job]]:
         """Return the dead letters of a queue, in order of entry; arguments as ``select``."""
         ...
 
-    def dlq_stats(self, queue_name: str, now: int) -> dict[str, Any]:
+    def dlq_stats(self, queue_name: str, now: int) -> Work[dict[str, Any]]:
         """Return figures about the dead letters of a queue."""
         ...
 
@@ -366,11 +378,11 @@ class EngineFace(Protocol):
         filter: Mapping[str, Any] | None,
         count: int | None,
         now: int,
-    ) -> int:
+    ) -> Work[int]:
         """Send dead letters back to waiting: one by id, or those that a filter lets through."""
         ...
 
-    def purge_dlq(self, queue_name: str, now: int) -> int:
+    def purge_dlq(self, queue_name: str, now: int) -> Work[int]:
         """Remove every dead letter of the queue; return how many there were."""
         ...
 
@@ -554,8 +566,12 @@ class EngineFace(Protocol):
         """Return figures over all queues, for dashboards."""
         ...
 
-    def queue_figures(self, now: int) -> list[dict[str, Any]]:
+    def queue_figures(self, now: int) -> Work[list[dict[str, Any]]]:
         """Return ``{name, waiting, prioritized, delayed, active, dlq, paused}`` of every queue."""
+        ...
+
+    def first_queue_figures(self, most: int, now: int) -> list[dict[str, Any]]:
+        """Return the figures of the first queues only."""
         ...
 
     def queue_totals(self, queue_name: str) -> tuple[int, int]:

@@ -3,11 +3,15 @@
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine.reads import stats
+from bunqueue.engine.queue import Queue
+from bunqueue.engine.reads import matured, stats
+from bunqueue.engine.slices import Work, parts
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
+QUEUES_PER_STEP: Final = 100
+QUEUE_US: Final = 4  # figures of one queue: loadtests/hub.py dashboard-queues
 RUNS_LOOKED_AT: Final = 1000  # newest completed jobs that the mean run time is taken over
 
 
@@ -68,25 +72,37 @@ def _mean_run_ms(engine: "Engine") -> float:
     return sum(spans) / len(spans) if spans else 0.0
 
 
-def queue_figures(engine: "Engine", now: int) -> list[dict[str, Any]]:
+def queue_figures(engine: "Engine", now: int) -> Work[list[dict[str, Any]]]:
     """Return ``{name, waiting, prioritized, delayed, active, dlq, paused}`` of every queue."""
-    rows = []
-    for queue in engine.queues.values():
-        run_set = queue.run_set
-        run_set.mature(now)
-        is_paused = queue.gate.is_paused
-        rows.append(
-            {
-                "name": queue.name,
-                "waiting": run_set.ready - run_set.ready_high,
-                "prioritized": run_set.ready_high,
-                "delayed": run_set.not_due,
-                "active": len(queue.active),
-                "dlq": len(queue.failed),
-                "paused": is_paused,
-            }
-        )
+    rows: list[dict[str, Any]] = []
+    for queues in parts(list(engine.queues.values()), QUEUES_PER_STEP):
+        for queue in queues:
+            yield from matured(queue, now)
+            rows.append(_row(queue))
+        yield len(queues) * QUEUE_US
     return rows
+
+
+def first_queue_figures(engine: "Engine", most: int, now: int) -> list[dict[str, Any]]:
+    """Return the figures of the first queues only."""
+    rows = []
+    for queue in islice(engine.queues.values(), most):
+        queue.run_set.mature(now)
+        rows.append(_row(queue))
+    return rows
+
+
+def _row(queue: Queue) -> dict[str, Any]:
+    run_set = queue.run_set
+    return {
+        "name": queue.name,
+        "waiting": run_set.ready - run_set.ready_high,
+        "prioritized": run_set.ready_high,
+        "delayed": run_set.not_due,
+        "active": len(queue.active),
+        "dlq": len(queue.failed),
+        "paused": queue.gate.is_paused,
+    }
 
 
 def queue_totals(engine: "Engine", queue_name: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """How a whole flow gets in: all of its jobs in one commit, or none (engine.md 5.5).
 
-The plan comes as an iterator that checks each job as it is asked for. A small flow is taken in one
-go. A large one is taken in slices, between which others are served:
+It is a work (``slices``): a large flow is taken in slices, between which others are served. The
+plan comes as an iterator that checks each job as it is asked for.
 
 1. plan: every job is checked and made, and nobody knows of it;
 2. reserve, in one step: no id of the flow is anybody's, and now all of them are the flow's;
@@ -14,14 +14,13 @@ Nothing can be refused after step 2; a commit that fails takes everything out ag
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bunqueue.engine import admission, dependencies
 from bunqueue.engine.job import Job
-from bunqueue.engine.later import Later
 from bunqueue.engine.locks import in_order
-from bunqueue.engine.ports import NO_WAIT
+from bunqueue.engine.slices import COMMITTED, Work, parts
 from bunqueue.engine.states import ADMITTED
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.options import JobOptions
@@ -29,8 +28,16 @@ from bunqueue.protocol.options import JobOptions
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
-JOBS_PER_SLICE: Final = 250  # in each step but the second: a few ms
-BYTES_PER_SLICE: Final = 1 << 20  # the same for large payloads
+# How much is done between two looks at what was spent, and what it costs: loadtests/hub.py
+# push-flow.
+STEP_US: Final = 1_000
+PLANNED_US: Final = 25
+BYTES_PER_US: Final = 200  # of a payload that is checked and packed
+CHECKED_US: Final = 3
+JOBS_PER_STEP: Final = 50
+TIED_US: Final = 20
+SHOWN_US: Final = 10
+SHOWN_AT_ONCE: Final = 250  # a flow of so many is shown in one go, as soon as it is committed
 
 Show = Callable[[Job], bytes]
 
@@ -50,49 +57,9 @@ class FlowJob(NamedTuple):
     own: Mapping[str, Any]
 
 
-class Flow:
-    """A flow on its way in.
-
-    Attributes:
-        plan: Jobs still to come.
-        planned: What has come, for the second step.
-        jobs: What has been made of it.
-        show, shown: What the answer holds of the jobs.
-        later: Whoever asked, or None if the answer leaves by itself.
-        at: How many jobs the present step has dealt with.
-        ids: Of its jobs, once they are the flow's.
-        waiting: Pushes that are put off until it is in: their answers, functions and arguments.
-    """
-
-    __slots__ = ("plan", "planned", "jobs", "show", "shown", "later", "at", "ids", "waiting")
-
-    def __init__(self, plan: Iterator[FlowJob | None], show: Show) -> None:
-        self.plan = plan
-        self.planned: list[FlowJob] = []
-        self.jobs: list[Job] = []
-        self.show = show
-        self.shown: list[bytes] = []
-        self.later: Later | None = None
-        self.at = 0
-        self.ids: frozenset[str] = frozenset()
-        self.waiting: list[tuple[Later, Callable[..., Any], tuple[Any, ...]]] = []
-
-    def slice(self) -> list[Job]:
-        """Return the next jobs of the present step; all of them in a small flow."""
-        end = len(self.jobs) if self.later is None else self.at + JOBS_PER_SLICE
-        jobs = self.jobs[self.at : end]
-        self.at += len(jobs)
-        return jobs
-
-    @property
-    def is_through(self) -> bool:
-        """The present step has dealt with all jobs."""
-        return self.at >= len(self.jobs)
-
-
 def push_flow(
     engine: "Engine", plan: Iterator[FlowJob | None], show: Show, now: int
-) -> list[bytes] | Later:
+) -> Work[list[bytes]]:
     """Admit all jobs of a plan, or none.
 
     Args:
@@ -101,79 +68,68 @@ def push_flow(
         show: Makes what the answer holds of a job.
 
     Returns:
-        What ``show`` made of each job, in the order of the plan. A ``Later`` resolves to that, or
-        to the exception that ended it.
+        What ``show`` made of each job, in the order of the plan.
 
     Raises:
         Refused: A rule is broken, or an id is taken; nothing was admitted.
-        StorageFailed: The backlog is full.
+        StorageFailed: The backlog is full, or the flow could not be written.
     """
-    flow = Flow(plan, show)
-    if _take(engine, flow, now):
-        _reserve(engine, flow)
-        _tie(engine, flow, now)
-        return flow.shown
-    flow.later = Later()
-    engine.timers.add(now, _plan_on, engine, flow)
-    return flow.later
-
-
-def _plan_on(engine: "Engine", flow: Flow, now: int) -> None:
-    assert flow.later is not None
-    try:
-        if not _take(engine, flow, now):
-            engine.timers.add(now + 1, _plan_on, engine, flow)
-            return
-        _reserve(engine, flow)
-    except (Refused, StorageFailed) as error:
-        flow.later.resolve(error)
-    else:
-        engine.timers.add(now + 1, _tie, engine, flow)
-
-
-def _take(engine: "Engine", flow: Flow, now: int) -> bool:
-    """Make the next slice of jobs; return whether that was all."""
-    size_bytes = 0
-    for _ in range(JOBS_PER_SLICE):
-        try:
-            planned = next(flow.plan)
-        except StopIteration:
-            return True
+    jobs, all_planned = [], []
+    spent_us = 0
+    for planned in plan:
         if planned is None:
-            continue
-        queue = engine.open_queue(planned.queue_name)
-        entry = (planned.name, planned.data, planned.options, planned.own)
-        job = admission.new_job(engine, queue, entry, planned.id, now)
-        job.own_extra().is_custom_id = bool(planned.own.get("customId"))
-        job.place = ADMITTED
-        flow.jobs.append(job)
-        flow.planned.append(planned)
-        size_bytes += len(planned.data)
-        if size_bytes > BYTES_PER_SLICE:
-            break
-    return False
-
-
-def _reserve(engine: "Engine", flow: Flow) -> None:
-    """Take all ids, or none."""
+            spent_us += CHECKED_US
+        else:
+            jobs.append(_made(engine, planned, now))
+            all_planned.append(planned)
+            spent_us += PLANNED_US + len(planned.data) // BYTES_PER_US
+        if spent_us >= STEP_US:
+            now = yield spent_us
+            spent_us = 0
     with engine.identity_lock:
-        _refuse(engine, flow)
-        put = engine.index.put
-        for job in flow.jobs:
-            put(job)
-        if flow.later is not None:
-            flow.ids = frozenset(job.id for job in flow.jobs)
-            engine.arriving.append(flow)
+        _refuse(engine, jobs, all_planned)
+        for job in jobs:
+            engine.index.put(job)
+    shown: list[bytes] = []
+    with admission.arriving(engine, [job.id for job in jobs]):
+        yield spent_us + len(jobs)
+        for some in parts(jobs, JOBS_PER_STEP):
+            _tie(engine, some, now)
+            shown += map(show, some)
+            yield len(some) * TIED_US
+        for job in jobs:
+            if job.place == ADMITTED:  # it has not been obliterated meanwhile
+                engine.storage.added(job)
+        is_small = len(jobs) <= SHOWN_AT_ONCE
+        then = _show if is_small else None
+        engine.storage.sync(_withdraw, (engine, jobs, now), then, durable=True)
+    if is_small:
+        return shown
+    now = yield COMMITTED
+    for some in parts(jobs, JOBS_PER_STEP):
+        _show(engine, some, now)
+        now = yield len(some) * SHOWN_US
+    return shown
 
 
-def _refuse(engine: "Engine", flow: Flow) -> None:
+def _made(engine: "Engine", planned: FlowJob, now: int) -> Job:
+    """Make a job that nobody knows of."""
+    queue = engine.open_queue(planned.queue_name)
+    entry = (planned.name, planned.data, planned.options, planned.own)
+    job = admission.new_job(engine, queue, entry, planned.id, now)
+    job.own_extra().is_custom_id = bool(planned.own.get("customId"))
+    job.place = ADMITTED
+    return job
+
+
+def _refuse(engine: "Engine", jobs: Sequence[Job], all_planned: Sequence[FlowJob]) -> None:
     """Refuse ids that somebody has or had, and groups that are full."""
     graph, find = engine.graph, engine.index.get
-    ids = {job.id for job in flow.jobs}
+    ids = {job.id for job in jobs}
     taken = ids & graph.consumers.keys() | ids & graph.proofs.free.keys()
     taken |= ids & graph.proofs.pinned.keys() | ids & engine.retired.ids.keys()
     labelled: Counter[tuple[str, str]] = Counter()
-    for planned in flow.planned:
+    for planned in all_planned:
         if planned.id in taken or find(planned.id) is not None:
             raise Refused(f"Flow job {planned.id} already exists")
         group_id = planned.own.get("groupId")
@@ -188,9 +144,8 @@ def _refuse(engine: "Engine", flow: Flow) -> None:
         raise StorageFailed("the write backlog is full")
 
 
-def _tie(engine: "Engine", flow: Flow, now: int) -> None:
-    """Give the next slice its edges; after the last, commit."""
-    jobs = flow.slice()
+def _tie(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
+    """Give jobs their edges."""
     queues = {job.queue.name: engine.open_queue(job.queue.name) for job in jobs}
     with in_order({queue.shard for queue in queues.values()}):
         for job in jobs:
@@ -202,56 +157,15 @@ def _tie(engine: "Engine", flow: Flow, now: int) -> None:
                 dependencies.tie(engine, job)
                 if extra.depends_on:
                     dependencies.begin_parked(job, now)
-            if flow.later is None:
-                flow.shown.append(flow.show(job))
-    if not flow.is_through:
-        engine.timers.add(now + 1, _tie, engine, flow)
-        return
-    flow.at = 0
-    added = engine.storage.added
-    for job in flow.jobs:
-        if job.place == ADMITTED:  # it has not been obliterated meanwhile
-            added(job)
-    engine.storage.sync(_withdraw, (engine, flow, now), _show, durable=True)
-    if flow.later is not None:
-        engine.arriving.remove(flow)
-        for waiting in flow.waiting:
-            _push_now(engine, *waiting)
 
 
-def _push_now(
-    engine: "Engine", later: Later, action: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
-    """Do a push that was put off until the flow's commit is the next one."""
-    engine.storage.answer_waits = NO_WAIT
-    try:
-        answer = action(engine, *args)
-    except (Refused, StorageFailed) as error:
-        answer = error
-    if isinstance(answer, Later):  # it is about another flow too
-        answer.then(later.resolve)
-    else:
-        later.resolve(answer, engine.storage.answer_waits)
-
-
-def _show(engine: "Engine", flow: Flow, now: int) -> None:
-    """Make the next slice visible, and answer after the last."""
-    later = flow.later
-    for job in flow.slice():
-        if later is not None:
-            flow.shown.append(flow.show(job))
+def _show(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
+    """Make jobs visible."""
+    for job in jobs:
         admission.publish(engine, job, (), None, None, now)
-    if later is None:
-        return
-    if flow.is_through:
-        later.resolve(flow.shown)
-    else:
-        engine.timers.add(max(now, engine.last_now) + 1, _show, engine, flow)
 
 
-def _withdraw(engine: "Engine", flow: Flow, now: int) -> None:
+def _withdraw(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
     """Take everything out again whose commit failed."""
-    for job in reversed(flow.jobs):
+    for job in reversed(jobs):
         admission.withdraw(engine, job, (), None, None, now)
-    if flow.later is not None:
-        flow.later.resolve(StorageFailed("the flow could not be written"))

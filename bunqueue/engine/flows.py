@@ -28,6 +28,7 @@ from bunqueue.engine.keys import LIVE
 from bunqueue.engine.listing import CHILDREN_KEY, Listing
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import forget, requeue, stop_ttl, take_out
+from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import ACTIVE, COMPLETED, FAILED, GONE, PARKED, QUEUED, move
 from bunqueue.engine.undo import (
     Memory,
@@ -47,6 +48,14 @@ PENDING: Final = "pending"  # what 0.1.x clients call a parent that is still to 
 PARENT_KEY: Final = "__parentId"
 PARENT_QUEUE_KEY: Final = "__parentQueue"
 FLOW_KEYS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY, "__flowParentId", "__flowParentIds")
+# How many children are dealt with between two looks at what was spent, and what one costs:
+# loadtests/hub.py remove-children, children-values. The parent's own lists cost a bit each time.
+REMOVED_PER_STEP: Final = 250
+REMOVED_US: Final = 10
+LOOKED_AT_PER_US: Final = 5
+READ_PER_STEP: Final = 500
+READ_US: Final = 2
+
 _MARK: Final = b"__"  # in the packed form of whatever has such a key
 
 
@@ -277,34 +286,40 @@ def _go_on(engine: "Engine", parent: Job, now: int) -> None:
     emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
-def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> None:
+def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> Work[None]:
     """Cancel the children of a job that have not begun; the parent does without them."""
     parent = _visible(engine, parent_id)
     if parent is None:
         return
-    children = [engine.index.get(job_id) for job_id in parent.extra.children_ids]
-    unprocessed = [
-        child for child in children if child is not None and child.place in (QUEUED, PARKED)
-    ]
-    if not unprocessed:
-        return
-    shards = {parent.queue.shard, *(child.queue.shard for child in unprocessed)}
-    with in_order(shards):
+    for child_ids in parts(list(parent.extra.children_ids), REMOVED_PER_STEP):
+        children = [engine.index.get(job_id) for job_id in child_ids]
+        unprocessed = [
+            child for child in children if child is not None and child.place in (QUEUED, PARKED)
+        ]
+        if unprocessed:
+            _remove_children(engine, parent, unprocessed, now)
+        now = (
+            yield len(unprocessed) * REMOVED_US + len(parent.extra.children_ids) // LOOKED_AT_PER_US
+        )
+    _go_on(engine, parent, now)
+
+
+def _remove_children(engine: "Engine", parent: Job, children: list[Job], now: int) -> None:
+    with in_order({parent.queue.shard, *(child.queue.shard for child in children)}):
         memory = remember(parent)
-        memories = [light_memory(child) for child in unprocessed]
-        gone = {child.id for child in unprocessed}
+        memories = [light_memory(child) for child in children]
+        gone = {child.id for child in children}
         extra = parent.own_extra()
         for child_id in gone:
             extra.depends_on.pop(child_id, None)
         if extra.flow is not None:
             extra.flow.missing -= gone
-        for child in unprocessed:
+        for child in children:
             forget(engine, child)
             emit(engine, "removed", child.queue.name, child.id, now, prev="waiting")
         engine.storage.rewritten(parent)
         engine.storage.sync(put_back, (engine, parent, memory, now))
         engine.storage.sync(put_all_back, (engine, memories, now))
-    _go_on(engine, parent, now)
 
 
 def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, now: int) -> None:
@@ -357,21 +372,23 @@ def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:
 # -- what children have left ----------------------------------------------------------------------
 
 
-def children_values(engine: "Engine", job_id: str) -> list[tuple[str, bytes]]:
+def children_values(engine: "Engine", job_id: str) -> Work[list[tuple[str, bytes]]]:
     """Return ``queue:id`` and packed result of each child that has left one.
 
     A child that is not kept any more stands under its bare id.
     """
     parent = _visible(engine, job_id)
     values: list[tuple[str, bytes]] = []
-    for child_id in () if parent is None else parent.extra.children_ids:
-        child = engine.index.get(child_id)
-        if child is None:
-            result = kept_result(engine, child_id)
-            if result is not None:
-                values.append((child_id, result))
-        elif child.place == COMPLETED and child.result is not None:
-            values.append((f"{child.queue.name}:{child_id}", child.result))
+    for child_ids in parts([] if parent is None else parent.extra.children_ids, READ_PER_STEP):
+        for child_id in child_ids:
+            child = engine.index.get(child_id)
+            if child is None:
+                result = kept_result(engine, child_id)
+                if result is not None:
+                    values.append((child_id, result))
+            elif child.place == COMPLETED and child.result is not None:
+                values.append((f"{child.queue.name}:{child_id}", child.result))
+        yield len(child_ids) * READ_US
     return values
 
 

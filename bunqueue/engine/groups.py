@@ -10,7 +10,7 @@ were set aside under one puller's terms come back when another pulls on differen
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -244,12 +244,9 @@ class Groups:
             self.wake(self._end_rest())
         return None
 
-    def jobs(self) -> "Iterator[Job]":
-        """Yield every ready grouped job, in no order."""
-        for group in self.by_id.values():
-            for entry in group.ready:
-                if _is_good(entry):
-                    yield entry[3]
+    def entries(self) -> "list[list[tuple[int, int, int, Job]]]":
+        """Return copies of the groups' heaps, stale entries among them."""
+        return [list(group.ready) for group in self.by_id.values() if group.ready]
 
     def sweep(self) -> None:
         """Drop the stale entries."""
@@ -257,11 +254,12 @@ class Groups:
             group.ready = [entry for entry in group.ready if _is_good(entry)]
             heapq.heapify(group.ready)
 
-    def tidy(self, now: int) -> None:
-        """Forget the groups of which nothing is left."""
-        for group in [group for group in self.by_id.values() if group.is_idle(now)]:
-            del self.by_id[group.id]
-            self._ring.pop(group.id, None)
+    def tidy(self, groups: Iterable[Group], now: int) -> None:
+        """Forget those of the groups of which nothing is left."""
+        for group in groups:
+            if group.is_idle(now) and self.by_id.get(group.id) is group:
+                del self.by_id[group.id]
+                self._ring.pop(group.id, None)
 
     def clear_ready(self) -> None:
         """Forget every ready job; the caller has taken them away."""

@@ -55,16 +55,21 @@ class JobIndex:
         """Look how many jobs there are."""
         self.peak = max(self.peak, len(self))
 
-    def shrink(self) -> bool:
-        """Give the room of jobs that are gone back: a dict never does by itself.
+    def shrinking(self) -> "Iterator[int]":
+        """Give the room of jobs that are gone back, for a dict never does by itself.
 
-        Returns:
-            True if so many have gone that the process may return memory to the system.
+        Yields:
+            1 after each piece that was copied.
         """
-        for number, piece in enumerate(self._pieces):
+        for number in range(PIECES):
+            piece = self._pieces[number]
             size_bytes = piece.__sizeof__()
             if size_bytes > PIECE_BYTES_SMALL and size_bytes > len(piece) * ENTRY_BYTES_LOOSE:
                 self._pieces[number] = dict(piece)
+                yield 1
+
+    def has_shrunk(self) -> bool:
+        """Say whether so many have gone that the process may return memory to the system."""
         count = len(self)
         if self.peak - count < GONE_MIN or count * 2 > self.peak:
             return False

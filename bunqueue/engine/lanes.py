@@ -14,7 +14,7 @@ are equal. Stale entries are swept out when they outnumber the good ones.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bunqueue.engine.groups import NO_TERMS, Group, Groups, GroupTerms
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EMPTY_LANES_TOLERATED = 16  # with more priorities than this, dry lanes are dropped as they are met
 STALE_TOLERATED = 1024  # stale entries below this are left where they are
+MATURED_AT_ONCE = 1000  # jobs that fall due together: some ms; whoever looks next takes more
 
 Entry = tuple[int, int, int, "Job"]  # key, tie, stamp, job
 
@@ -77,15 +78,13 @@ class Lane:
             return heapq.heappop(late)[3]
         return fifo.popleft() if fifo else None
 
-    def jobs(self) -> "Iterator[Job]":
-        """Yield the good entries, in no order."""
-        for job in self.fifo:
-            if job.place == QUEUED and job.stamp == 0:
-                yield job
-        for heap in (self.late, self.lifo):
-            for _, _, stamp, job in heap:
-                if job.place == QUEUED and job.stamp == stamp:
-                    yield job
+    def trim(self) -> int:
+        """Drop the stale entries at the head of the line; return how many."""
+        fifo = self.fifo
+        before = len(fifo)
+        while fifo and not (fifo[0].place == QUEUED and fifo[0].stamp == 0):
+            fifo.popleft()
+        return before - len(fifo)
 
     def pull_forward(self, now: int) -> None:
         """Follow the jobs, none of which is later than now any more; their order stays."""
@@ -170,16 +169,25 @@ class RunSet:
         self.order.sort(reverse=True)
         return lane
 
-    def mature(self, now: int) -> None:
-        """Move the jobs whose time has come into their lanes."""
+    def mature(self, now: int) -> bool:
+        """Move jobs whose time has come into their lanes, a bounded number of them.
+
+        Returns:
+            True if that was all.
+        """
         delayed = self.delayed
+        left = MATURED_AT_ONCE
         while delayed and delayed[0][0] <= now:
+            if not left:
+                return False
+            left -= 1
             _, _, stamp, job = heapq.heappop(delayed)
             if job.place == QUEUED and job.stamp == stamp and not job.is_ripe:
                 self.not_due -= 1
                 if job.extra.group_id is not None:
                     self._count(job.extra.group_id, -1)
                 self.enter(job, now)
+        return True
 
     def take(self) -> "Job | None":
         """Remove and return the next ready job without a group, or None. ``mature`` first."""
@@ -295,15 +303,24 @@ class RunSet:
             heapq.heappop(delayed)
         return None
 
+    def trim(self, gone: "Iterable[Job]") -> None:
+        """Drop stale entries at the head of the lanes that so many jobs have just left."""
+        for priority in {job.priority for job in gone}:
+            lane = self.lanes.get(priority)
+            if lane is not None:
+                self.stale -= lane.trim()
+
     def jobs(self) -> "Iterator[Job]":
-        """Yield every pending job, in no order."""
-        for lane in self.lanes.values():
-            yield from lane.jobs()
+        """Return an iterator over every pending job, in no order.
+
+        It stands on copies: the run set may change under way. What leaves before its turn is not
+        met, and neither is what enters or moves.
+        """
+        fifos = [list(lane.fifo) for lane in self.lanes.values()]
+        heaps = [list(heap) for lane in self.lanes.values() for heap in (lane.late, lane.lifo)]
         if self.groups is not None:
-            yield from self.groups.jobs()
-        for _, _, stamp, job in self.delayed:
-            if job.place == QUEUED and job.stamp == stamp and not job.is_ripe:
-                yield job
+            heaps += self.groups.entries()
+        return _jobs(fifos, heaps, list(self.delayed))
 
     def clear(self) -> None:
         """Forget every entry; the caller has taken the jobs away."""
@@ -313,3 +330,20 @@ class RunSet:
         if self.groups is not None:
             self.groups.clear_ready()
         self.ready = self.ready_high = self.not_due = self.stale = 0
+
+
+def _jobs(
+    fifos: "list[list[Job]]", heaps: list[list[Entry]], delayed: list[Entry]
+) -> "Iterator[Job]":
+    """Yield the jobs of the entries that are good when it is their turn."""
+    for fifo in fifos:
+        for job in fifo:
+            if job.place == QUEUED and job.stamp == 0:
+                yield job
+    for heap in heaps:
+        for _, _, stamp, job in heap:
+            if job.place == QUEUED and job.stamp == stamp:
+                yield job
+    for _, _, stamp, job in delayed:
+        if job.place == QUEUED and job.stamp == stamp:  # it may have fallen due meanwhile
+            yield job

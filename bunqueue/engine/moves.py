@@ -6,7 +6,7 @@ job is moved with its lease's token and is never charged for it.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import leases
 from bunqueue.engine.deadletters import bury, revive
@@ -15,6 +15,8 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.flows import updated_data
 from bunqueue.engine.job import Job, keep_timeline
 from bunqueue.engine.places import forget, requeue
+from bunqueue.engine.reads import matured
+from bunqueue.engine.slices import Work, in_order, parts
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
 from bunqueue.engine.successors import heir
 from bunqueue.engine.undo import put_back, remember
@@ -22,6 +24,9 @@ from bunqueue.errors import NotFound, WrongPlace
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
+
+PROMOTED_PER_STEP: Final = 50
+PROMOTED_US: Final = 20  # one, with its undo and its row: loadtests/hub.py promote
 
 
 @contextmanager
@@ -90,23 +95,36 @@ def _set_run_at(engine: "Engine", job: Job, run_at: int, now: int) -> None:
     engine.storage.changed(job)
 
 
-def promote_jobs(engine: "Engine", queue_name: str, count: int | None, now: int) -> int:
+def promote_jobs(engine: "Engine", queue_name: str, count: int | None, now: int) -> Work[int]:
     """Let delayed jobs run now, oldest first; None is all of them. Return how many."""
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
-    with queue.shard.lock:
-        queue.run_set.mature(now)
-        delayed = [job for job in queue.run_set.jobs() if not job.is_ripe]
-        delayed.sort(key=lambda job: (job.created_at, job.id))
-        chosen = delayed if count is None else delayed[: max(0, count)]
-        for job in chosen:
-            memory = remember(job)
-            _set_run_at(engine, job, now, now)
-            engine.storage.sync(put_back, (engine, job, memory, now))
-        if queue.waiters:
-            engine.serve(queue, now)
-        return len(chosen)
+    yield from matured(queue, now)
+    most = None if count is None else max(0, count)
+    delayed = (job for job in queue.run_set.jobs() if _is_delayed(job))
+    chosen = yield from in_order(delayed, _by_age, most)
+    moved = 0
+    for jobs in parts(chosen, PROMOTED_PER_STEP):
+        with queue.shard.lock:
+            for job in jobs:
+                if _is_delayed(job):  # still
+                    memory = remember(job)
+                    _set_run_at(engine, job, now, now)
+                    engine.storage.sync(put_back, (engine, job, memory, now))
+                    moved += 1
+            if queue.waiters:
+                engine.serve(queue, now)
+        now = yield len(jobs) * PROMOTED_US
+    return moved
+
+
+def _is_delayed(job: Job) -> bool:
+    return job.place == QUEUED and not job.is_ripe
+
+
+def _by_age(job: Job) -> tuple[int, str]:
+    return job.created_at, job.id
 
 
 def change_priority(

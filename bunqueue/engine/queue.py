@@ -105,17 +105,23 @@ class Queue:
         self.failed = _by_end(self.failed)
 
     def absorb(self, other: "Queue", now: int) -> None:
-        """Take over the jobs and keys of another queue object of this name."""
+        """Take over the jobs and keys of another queue object of this name; nothing stays there."""
         for job in list(other.run_set.jobs()):
             job.queue = self
             job.stamp += 1
             self.run_set.enter(job, now)
+        other.run_set.clear()
+        for job in other.active.values():
+            if job.extra.group_id is not None:
+                self.run_set.open_group(job.extra.group_id).active += 1
         for place in ("admitted", "parked", "active", "completed", "failed"):
             jobs = getattr(other, place)
             for job in jobs.values():
                 job.queue = self
             getattr(self, place).update(jobs)
+            jobs.clear()
         self.keys.update(other.keys)
+        other.keys.clear()
         self.completed_total += other.completed_total
         self.failed_total += other.failed_total
         self.is_disordered = True

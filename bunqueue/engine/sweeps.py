@@ -2,24 +2,27 @@
 
 Exact deadlines (job timeout, TTL, end of a long poll) stand in the heap of ``timers``; periodic
 work is a row of ``TIMED``. ``tick`` does all that is due, a bounded amount of it, and says when
-to be called next. A sweep that throws is logged, counted and run again next time; it never stops
-the others.
+to be called next. A sweep is a work (``slices``): what one slice does not hold comes in the ticks
+after that. One that throws is logged, counted and run again next time; it never stops the others.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import deadletters, workers
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
+from bunqueue.engine.later import Later
 from bunqueue.engine.metrics import count_failure
 from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue
+from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import ACTIVE, QUEUED
 
 if TYPE_CHECKING:
@@ -27,9 +30,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMERS_PER_TICK = 1000
+TIMERS_PER_TICK = 200  # some ms if each of them ends a run
 QUEUE_IDLE_MS = 10_000  # an empty queue name without settings is forgotten after this
-RETENTION_ROWS_MAX = 1000  # completed jobs dropped per pass, engine.md 12
+
+# How much sweeps do between two looks at what was spent, and what it costs: loadtests/hub.py
+# sweeps, leases-over.
+LOOKED_AT_PER_STEP: Final = 500
+LOOKED_AT_US: Final = 1
+CHARGED_US: Final = 40
+DROPPED_US: Final = 8
+SHRUNK_US: Final = 200
+QUEUE_US: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +50,14 @@ class Timed:
     Attributes:
         name: For logs.
         every_ms: Period.
-        run: ``run(engine, now, per_tick)``.
-        per_tick: Most items of one kind per call.
+        run: ``run(engine, now)`` returns the work of one round.
         skips_when_late: If it comes more than a period late, heartbeats that wait get in first: one
             round is skipped.
     """
 
     name: str
     every_ms: int
-    run: Callable[["Engine", int, int], None]
-    per_tick: int
+    run: Callable[["Engine", int], Work[None]]
     skips_when_late: bool = False
 
 
@@ -62,20 +71,25 @@ def tick(engine: "Engine", now: int) -> int:
     _count_no_silence(engine, now)
     fired = engine.timers.run(now, TIMERS_PER_TICK)
     next_at = now if fired == TIMERS_PER_TICK else engine.timers.next_at
+    engine.works.turn(engine, now)
     for row in TIMED:
         due_at = engine.timed_at.get(row.name)
         if due_at is None:
             due_at = engine.timed_at[row.name] = now + row.every_ms
         if due_at <= now:
             engine.timed_at[row.name] = now + row.every_ms
-            if not (row.skips_when_late and now - due_at > row.every_ms):
+            is_late = row.skips_when_late and now - due_at > row.every_ms
+            if not is_late and row.name not in engine.sweeping:
                 _run(engine, row, now)
+                if row.name in engine.sweeping:  # a slice is enough for one tick
+                    next_at = now
+                    break
         next_at = min(next_at, engine.timed_at[row.name])
     if engine.graph.due:
         settle(engine, now)
         next_at = min(next_at, engine.timers.next_at)
     engine.storage.answer_waits = NO_WAIT  # nobody has asked for what was done here
-    return int(next_at)
+    return now if engine.works.ring else int(next_at)
 
 
 def _count_no_silence(engine: "Engine", now: int) -> None:
@@ -102,11 +116,24 @@ def shift_silences(engine: "Engine", delta_ms: int) -> None:
 
 
 def _run(engine: "Engine", row: Timed, now: int) -> None:
+    engine.sweeping.add(row.name)
+    answer: object
     try:
-        row.run(engine, now, row.per_tick)
-    except Exception:
+        answer = engine.run(row.run(engine, now), now)
+    except Exception as error:
+        answer = error
+    if isinstance(answer, Later):
+        answer.then(partial(_swept, engine, row))
+    else:
+        _swept(engine, row, answer, NO_WAIT)
+
+
+def _swept(engine: "Engine", row: Timed, answer: object, _commits: int) -> None:
+    """Let the next round of a sweep come."""
+    engine.sweeping.discard(row.name)
+    if isinstance(answer, Exception):
         engine.totals.failed_sweeps += 1
-        log.exception("sweep failed name=%s", row.name)
+        log.error("sweep failed name=%s", row.name, exc_info=answer)
 
 
 # -- exact deadlines ------------------------------------------------------------------------------
@@ -169,21 +196,26 @@ def expire_ttl(engine: "Engine", job: Job, now: int, is_taken: bool = False) -> 
 # -- silent workers -------------------------------------------------------------------------------
 
 
-def sweep_leases(engine: "Engine", now: int, at_most: int) -> None:
+def sweep_leases(engine: "Engine", now: int) -> Work[None]:
     """Take back the jobs whose lease has run out, at their old place in line."""
+    for jobs in parts(_active_jobs(engine), LOOKED_AT_PER_STEP):
+        for job in [job for job in jobs if _has_outlived_lease(job, now)]:
+            with job.queue.shard.lock:
+                if _has_outlived_lease(job, now):  # still
+                    _lease_over(engine, job.queue, job, now)
+            now = yield CHARGED_US
+        now = yield len(jobs) * LOOKED_AT_US
+
+
+def _active_jobs(engine: "Engine") -> Iterator[Job]:
     for queue in list(engine.queues.values()):
-        if not queue.active:
-            continue
-        with queue.shard.lock:
-            over = [
-                job
-                for job in queue.active.values()
-                if job.delivery is not None
-                and job.delivery.owner is not None
-                and job.delivery.expires_at <= now
-            ]
-            for job in over[:at_most]:
-                _lease_over(engine, queue, job, now)
+        if queue.active:
+            yield from list(queue.active.values())
+
+
+def _has_outlived_lease(job: Job, now: int) -> bool:
+    delivery = job.delivery
+    return delivery is not None and delivery.owner is not None and delivery.expires_at <= now
 
 
 def _lease_over(engine: "Engine", queue: Queue, job: Job, now: int) -> None:
@@ -208,25 +240,25 @@ def _lease_over(engine: "Engine", queue: Queue, job: Job, now: int) -> None:
     log.info("lease expired queue=%s job_id=%s", queue.name, job.id)
 
 
-def sweep_stalls(engine: "Engine", now: int, at_most: int) -> None:
+def sweep_stalls(engine: "Engine", now: int) -> Work[None]:
     """Act on jobs that were silent in this round and in the one before."""
-    for queue in list(engine.queues.values()):
-        if not queue.active or not queue.stall.enabled:
-            continue
-        with queue.shard.lock:
-            stalled: list[Job] = []
-            for job in queue.active.values():
-                delivery = job.delivery
-                if delivery is None:
-                    continue
-                if not _is_silent(queue, job, delivery, now):
-                    delivery.is_suspect = False
-                elif delivery.is_suspect:
-                    stalled.append(job)
-                else:
-                    delivery.is_suspect = True
-            for job in stalled[:at_most]:
-                _stalled(engine, job, now)
+    for jobs in parts(_active_jobs(engine), LOOKED_AT_PER_STEP):
+        for job in [job for job in jobs if _is_twice_silent(job, now)]:
+            with job.queue.shard.lock:
+                if job.delivery is not None and job.delivery.is_suspect:  # still
+                    _stalled(engine, job, now)
+            now = yield CHARGED_US
+        now = yield len(jobs) * LOOKED_AT_US
+
+
+def _is_twice_silent(job: Job, now: int) -> bool:
+    """Say whether a job has stalled; one that is silent for the first time is a suspect."""
+    delivery, queue = job.delivery, job.queue
+    if delivery is None or not queue.stall.enabled:
+        return False
+    was_suspect = delivery.is_suspect
+    delivery.is_suspect = _is_silent(queue, job, delivery, now)
+    return was_suspect and delivery.is_suspect
 
 
 def _is_silent(queue: Queue, job: Job, delivery: Delivery, now: int) -> bool:
@@ -282,32 +314,35 @@ def release(engine: "Engine", job: Job, now: int) -> None:
 # -- housekeeping ---------------------------------------------------------------------------------
 
 
-def cleanup(engine: "Engine", now: int, at_most: int) -> None:
+def cleanup(engine: "Engine", now: int) -> Work[None]:
     """Drop old completed jobs, stale entries, and queue names of which no trace is left."""
     retention_ms = engine.settings.completed_retention_ms
     if retention_ms is not None:
-        with engine.completed_lock:
-            for _ in range(at_most):
-                job = engine.oldest_completed()
-                if job is None or job.finished_at > now - retention_ms:
-                    break
+        while (job := engine.oldest_completed()) is not None and (
+            job.finished_at <= now - retention_ms
+        ):
+            with engine.completed_lock:
                 engine.drop_oldest_completed()
-    if engine.index.shrink() and engine.on_shrunk is not None:
+            now = yield DROPPED_US
+    for pieces in engine.index.shrinking():
+        yield pieces * SHRUNK_US
+    if engine.index.has_shrunk() and engine.on_shrunk is not None:
         engine.on_shrunk()
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
-            if queue.run_set.groups is not None:
-                queue.run_set.groups.tidy(now)
-            expired = [
-                key
-                for key, entry in queue.keys.items()
-                if entry.until is not None and entry.until <= now
-            ]
-            for key in expired:
-                del queue.keys[key]
-            if _is_traceless(queue, now):
-                engine.close_queue(queue)
+        for some in parts(list(queue.keys.items()), LOOKED_AT_PER_STEP):
+            for key, entry in some:
+                if entry.until is not None and entry.until <= now and queue.keys.get(key) is entry:
+                    del queue.keys[key]
+            now = yield len(some) * LOOKED_AT_US
+        if queue.run_set.groups is not None:
+            for groups in parts(list(queue.run_set.groups.by_id.values()), LOOKED_AT_PER_STEP):
+                queue.run_set.groups.tidy(groups, now)
+                now = yield len(groups) * LOOKED_AT_US
+        if engine.queues.get(queue.name) is queue and _is_traceless(queue, now):
+            engine.close_queue(queue)
+        now = yield QUEUE_US
 
 
 def _is_traceless(queue: Queue, now: int) -> bool:
@@ -321,28 +356,25 @@ def _is_traceless(queue: Queue, now: int) -> bool:
     )
 
 
-def sample_rates(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG001  # a row
+def sample_rates(engine: "Engine", now: int) -> Work[None]:
     """Bring moving averages and the highest number of jobs up to date."""
     engine.index.sample()
     engine.rates.sample(engine.totals, now)
+    yield 0
     engine.latencies.settle()
 
 
-def sweep_dead_letters(engine: "Engine", now: int, at_most: int) -> None:
-    """Retry and expire dead letters."""
-    deadletters.maintain(engine, now, at_most)
-
-
-def sweep_workers(engine: "Engine", now: int, at_most: int) -> None:  # noqa: ARG001  # a row
+def sweep_workers(engine: "Engine", now: int) -> Work[None]:
     """Forget workers that have been silent for three times their limit."""
     workers.forget_silent(engine, now)
+    yield 0
 
 
 TIMED: tuple[Timed, ...] = (
-    Timed("leases", 1_000, sweep_leases, 1_000, skips_when_late=True),
-    Timed("rates", 1_000, sample_rates, 1),
-    Timed("stalls", 5_000, sweep_stalls, 1_000, skips_when_late=True),
-    Timed("cleanup", 10_000, cleanup, RETENTION_ROWS_MAX),
-    Timed("dead letters", 60_000, sweep_dead_letters, 1_000),
-    Timed("workers", 60_000, sweep_workers, 1_000),
+    Timed("leases", 1_000, sweep_leases, skips_when_late=True),
+    Timed("rates", 1_000, sample_rates),
+    Timed("stalls", 5_000, sweep_stalls, skips_when_late=True),
+    Timed("cleanup", 10_000, cleanup),
+    Timed("dead letters", 60_000, deadletters.maintain),
+    Timed("workers", 60_000, sweep_workers),
 )

@@ -28,7 +28,8 @@ _BIN8: Final = b"\xc4"  # a map key may be bytes
 _INT64_MARKS: Final = (b"\xcf", b"\xd3")
 _CONTAINER_MARKS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _LEVELS: Final = _MSGPACK_DEPTH_MAX - DEPTH_MAX
-_OPEN_LEVELS: Final = b"\x91" * _LEVELS
+_OPEN_LEVEL: Final = b"\x91"
+_OPEN_LEVELS: Final = _OPEN_LEVEL * _LEVELS
 
 
 class Undefined:
@@ -78,8 +79,11 @@ def _any_undefined(code: int, _data: bytes) -> object:
     raise InvalidFrame(f"extension type {code}")
 
 
-def decode(body: bytes) -> Any:
-    """Decode one frame's body.
+def decode(body: bytes, outer: int = 0) -> Any:
+    """Decode one frame's body, or a part of it.
+
+    Args:
+        outer: Levels of the frame that the part stands in.
 
     Raises:
         NestedTooDeeply: It has more levels than ``DEPTH_MAX``.
@@ -93,19 +97,19 @@ def decode(body: bytes) -> Any:
     else:
         is_odd = _UNDEFINED_EXT in body or _BIN8 in body
     # A frame has no more levels than bytes, nor than bytes that may begin a container.
-    if len(body) > DEPTH_MAX and _may_be_deep(body) and _is_deep(body):
+    if len(body) > DEPTH_MAX - outer and _may_be_deep(body, outer) and _is_deep(body, outer):
         raise NestedTooDeeply(value)
     return _cleaned(value) if is_odd else value
 
 
-def _may_be_deep(body: bytes) -> bool:
-    return len(body) - len(body.translate(None, _CONTAINER_MARKS)) > DEPTH_MAX
+def _may_be_deep(body: bytes, outer: int) -> bool:
+    return len(body) - len(body.translate(None, _CONTAINER_MARKS)) > DEPTH_MAX - outer
 
 
-def _is_deep(body: bytes) -> bool:
+def _is_deep(body: bytes, outer: int) -> bool:
     """Tell by msgpack's own limit, with so many levels opened before; it has been decoded."""
-    unpacker = msgpack.Unpacker(max_buffer_size=_LEVELS + len(body))
-    unpacker.feed(_OPEN_LEVELS)
+    unpacker = msgpack.Unpacker(max_buffer_size=_LEVELS + outer + len(body))
+    unpacker.feed(_OPEN_LEVELS + _OPEN_LEVEL * outer)
     unpacker.feed(body)
     try:
         unpacker.skip()
@@ -134,7 +138,7 @@ def _cleaned(value: Any) -> Any:
         clean = {}
         for key, item in value.items():
             if item is not UNDEFINED:
-                clean[_text_key(key)] = _cleaned(item)
+                clean[text_key(key)] = _cleaned(item)
         return clean
     if isinstance(value, list):
         items = []
@@ -144,7 +148,8 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
-def _text_key(key: object) -> str:
+def text_key(key: object) -> str:
+    """Return a map's key as a string."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Event, Later
+from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Event, Later, Work
 from bunqueue.commands import dispatch
 from bunqueue.commands.event_wire import pack_event
 from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
@@ -30,6 +30,7 @@ from bunqueue.protocol.frames import (
     too_large_text,
     unpack_length,
 )
+from bunqueue.protocol.large import decode_large
 from bunqueue.protocol.replies import (
     HEADER_WITH_ONE_MORE,
     INTERNAL_ERROR,
@@ -47,6 +48,7 @@ COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
 KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
 
 SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its length
+LARGE_FRAME_BYTES: Final = 131_072  # a frame beyond this takes some ms to decode: in slices
 TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
@@ -112,6 +114,7 @@ class Connection:
         "_kept_bytes",
         "_out",
         "_is_handling",
+        "_is_decoding",
         "_flushes_soon",
         "_holding",
     )
@@ -149,6 +152,7 @@ class Connection:
         self._kept_bytes = 0
         self._out: list[bytes] = []
         self._is_handling = False
+        self._is_decoding = False  # a large frame, whose turn is before all others
         self._flushes_soon = False
         self._holding = 0
 
@@ -188,7 +192,9 @@ class Connection:
 
     def resume(self) -> None:
         """Go on with what was kept, now that commands may run again."""
-        if not self._is_stopped or not self.is_open or len(self.parked) >= COMMANDS_WAITING_MAX:
+        if not self._is_stopped or not self.is_open or self._is_decoding:
+            return
+        if len(self.parked) >= COMMANDS_WAITING_MAX:
             return
         self._is_stopped = False
         self.wants_more = True
@@ -220,6 +226,12 @@ class Connection:
             if end > size:
                 break
             begin = end
+            if length > LARGE_FRAME_BYTES:
+                self._pieces = [data[end:]]
+                self._stop()
+                self._decode_large(memoryview(data)[start:end])
+                begin = size
+                break
             try:
                 request = decode(data[start:end])
             except InvalidFrame as error:
@@ -296,6 +308,56 @@ class Connection:
         if out:
             self.flush()
 
+    def _decode_large(self, body: memoryview) -> None:
+        """Decode a frame in slices; the commands behind it wait."""
+        self._is_decoding = True
+        request = self._broker.engine.run(_decoding(body), self.now(), False)
+        if isinstance(request, Later):
+            self.parked.add(request)
+            later = request
+
+            def decoded(request: Any, _commits: int) -> None:
+                self.parked.discard(later)
+                self._decoded(request)
+
+            later.then(decoded)
+        else:
+            self._decoded(request)
+
+    def _decoded(self, request: Any) -> None:
+        """Run the command of a large frame; then others may come."""
+        self._is_decoding = False
+        self._line.wake_next_turn()
+        if isinstance(request, InvalidFrame):
+            self._refuse_frame(request)
+            self.flush_soon()
+            return
+        req_id = None
+        if isinstance(request, dict) and "reqId" in request:
+            req_id = self._packed(request, request["reqId"])
+        if self._rate is not None and not self._rate.admits(self._steady()):
+            self._refuse_rate(request)
+            self.flush_soon()
+            return
+        storage = self._storage
+        storage.answer_waits = NO_WAIT
+        reply = dispatch(self, request, is_large=True)
+        waits, storage.answer_waits = storage.answer_waits, NO_WAIT
+        if isinstance(reply, Later):
+            self._wait_for(reply, req_id)
+        elif waits != NO_WAIT:
+            self._hold(reply, req_id, waits)
+        else:
+            self._put(reply, req_id)
+            self.flush_soon()
+
+    def _hold(self, reply: Reply, req_id: bytes | None, commits: int) -> None:
+        """Have an answer sent after the next commit."""
+        held = _Held(self)
+        held.add(reply, req_id, commits)
+        self._holding += 1
+        self._storage.hold(held.deliver)
+
     def _await_rest(self, data: bytes, begin: int) -> None:
         """Keep the beginning of a frame, and note how much of it is missing."""
         rest = data[begin:] if begin else data
@@ -352,6 +414,11 @@ class Connection:
         body = encoded(reply, req_id, self.int64)
         out = self._out
         size = len(body)
+        if size > TURN_BYTES_MAX:  # not copied once more
+            self.flush()
+            self._line.write(pack_length(size))
+            self._line.write(body)
+            return size
         out.append(pack_length(size))
         out.append(body)
         return size
@@ -364,10 +431,7 @@ class Connection:
             if self._is_stopped:
                 self._may_resume()
             if commits != NO_WAIT:
-                held = _Held(self)
-                held.add(reply, req_id, commits)
-                self._holding += 1
-                self._storage.hold(held.deliver)
+                self._hold(reply, req_id, commits)
             else:
                 self._put(reply, req_id)
                 self.flush_soon()
@@ -436,6 +500,14 @@ class _Held:
         if is_committed:
             connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))
         connection.flush_soon()
+
+
+def _decoding(body: memoryview) -> Work[Any]:
+    """Return the request, or what is wrong with the frame."""
+    try:
+        return (yield from decode_large(body))
+    except InvalidFrame as error:
+        return error
 
 
 def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:

@@ -118,7 +118,7 @@ class Prometheus:
         yield _gauge("webhooks_enabled", "Webhooks that are on.", webhooks["enabled"])
         yield from self._storage()
         yield from _process(host.memory_bytes())
-        yield from self._queues(engine.queue_figures(now))
+        yield from self._queues(now)
         yield from _build()
         yield _labelled(
             "connections",
@@ -144,13 +144,14 @@ class Prometheus:
         if size is not None:
             yield _gauge("sqlite_database_size_bytes", "Size of the data file.", size)
 
-    def _queues(self, rows: list[dict[str, Any]]) -> Iterator[Any]:
-        shown = rows[: self._queues_max]
+    def _queues(self, now: int) -> Iterator[Any]:
+        engine = self._broker.engine
+        shown = engine.first_queue_figures(self._queues_max, now)
         for state, told in QUEUE_STATES.items():
             values = {row["name"]: row[state] for row in shown}
             yield _labelled(f"queue_jobs_{state}", told, "queue", values)
         yield _gauge("queue_metrics_exported", "Queues with series of their own.", len(shown))
-        yield _gauge("queue_metrics_omitted", "Queues without.", len(rows) - len(shown))
+        yield _gauge("queue_metrics_omitted", "Queues without.", len(engine.queues) - len(shown))
 
 
 def _workers(stats: dict[str, Any]) -> Iterator[Any]:

@@ -51,6 +51,7 @@ FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
 CONGESTED_ROWS: Final = 20_000  # performance.md 6.3
 CONGESTED_BYTES: Final = 64 << 20  # performance.md 6.3
 CONGESTED_MS: Final = 1000  # age of a batch in flight from which the disk counts as slow
+SUBMITTED_AT_ONCE_ROWS: Final = 2_500  # a larger batch goes to the writer a turn after it was cut
 SILENT_MS: Final = 5000  # age of a batch in flight from which no work should be sent here
 REFUSED_ROWS: Final = 100_000  # engine.md 11.2
 REFUSED_BYTES: Final = 512 << 20  # the same for large payloads, so that a full disk cannot end us
@@ -102,6 +103,7 @@ class MutationLog:
     """
 
     is_persistent = True
+    _unsubmitted: writer.Batch | None = None  # cut, and not with the writer yet
 
     def __init__(
         self,
@@ -349,13 +351,23 @@ class MutationLog:
             assert in_flight is not None
             if batch is not None:
                 self._rows_mark = REFUSED_ROWS if not self.is_refusing else _NOTHING
-                self._writer.submit(batch)
+                if len(in_flight.jobs) < SUBMITTED_AT_ONCE_ROWS:
+                    self._writer.submit(batch)
+                else:
+                    self._unsubmitted = batch
+                    self._loop.call_later(0, self._submit)
                 return
             # Nothing to write: what waited has nothing to wait for.
             self._in_flight = None
             self._finish(in_flight)
         if not self.is_refusing:
             self._rows_mark = _ANYTHING
+
+    def _submit(self) -> None:
+        """Submit the batch that was cut in an earlier turn."""
+        batch, self._unsubmitted = self._unsubmitted, None
+        if batch is not None:
+            self._writer.submit(batch)
 
     def _cut(self) -> writer.Batch | None:
         """Move what has been noted into flight; returns the batch, or None if no row came of it."""
@@ -571,6 +583,7 @@ class MutationLog:
         self.is_refusing = True
         self._rows_mark = self._bytes_mark = _NOTHING
         in_flight, self._in_flight = self._in_flight, None
+        self._unsubmitted = None
         if in_flight is not None:
             self._take_back(in_flight)
         else:
@@ -615,6 +628,7 @@ class MutationLog:
         failures = self._failures
         while True:
             self._flush()
+            self._submit()
             if self._in_flight is None and not self._is_lost:
                 return
             left_ms = (end - time.monotonic()) * 1000

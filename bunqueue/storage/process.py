@@ -53,7 +53,7 @@ class WriterProcess:
         self._stop_reading: Callback | None = None
         self._stop_writing: Callback | None = None
         self._restart: Callback | None = None
-        self._unanswered: bytes | None = None
+        self._unanswered: tuple[bytes, bytes] | None = None
         self._deaths = 0  # since the last answer
         self._failed_spawns = 0  # in a row
         self._is_replacement = False
@@ -98,15 +98,16 @@ class WriterProcess:
     def submit(self, batch: writer.Batch) -> None:
         """Have the batch committed; the listener is told by its number."""
         try:
-            self._unanswered = writer.frame(batch)
+            self._unanswered = writer.frame_pieces(batch)
         except ValueError:
-            self._unanswered = writer.frame(_plain(batch))
+            self._unanswered = writer.frame_pieces(_plain(batch))
         if self._fd >= 0:
-            self._send(self._unanswered)
+            self._send(*self._unanswered)
 
-    def _send(self, packed: bytes) -> None:
-        self._outbox.append(memoryview(packed))
-        if len(self._outbox) == 1:
+    def _send(self, *packed: bytes) -> None:
+        is_idle = not self._outbox
+        self._outbox += map(memoryview, packed)
+        if is_idle:
             self._on_writable()
 
     def _on_writable(self) -> None:
@@ -186,7 +187,7 @@ class WriterProcess:
             return
         self._failed_spawns = 0
         if self._unanswered is not None:
-            self._send(self._unanswered)
+            self._send(*self._unanswered)
 
     def _hang_up(self) -> None:
         for stop in (self._stop_reading, self._stop_writing, self._restart):

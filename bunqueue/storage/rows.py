@@ -32,6 +32,7 @@ PLAIN_STATE_COLUMNS: Final = (
 
 _WHOLE = NEW | BODY
 _PLACES: Final = {place: place for place in (QUEUED, PARKED, ACTIVE, COMPLETED, FAILED)}
+_FRESH: Final = (QUEUED, ADMITTED)
 _NAMES_MAX: Final = 10_000  # job names kept as one string each while a file is read
 
 
@@ -78,7 +79,8 @@ def images(jobs: Iterable[Job]) -> Images:
                     job.seq, job.id, job.queue.name, job.name, job.priority,
                     job.created_at, job.run_at, opts, job.data,
                 )  # fmt: skip
-                if dirty == NEW and place == QUEUED and not job.started_at and not job.attempts:
+                is_fresh = dirty == NEW and place in _FRESH
+                if is_fresh and not job.started_at and not job.attempts:
                     continue
             else:
                 made.full += _full_row(job, extra, opts)

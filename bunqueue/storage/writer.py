@@ -244,8 +244,13 @@ def _runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
 
 def frame(value: Any) -> bytes:
     """Return ``value`` as it goes through the socket."""
+    return b"".join(frame_pieces(value))
+
+
+def frame_pieces(value: Any) -> tuple[bytes, bytes]:
+    """The same in two pieces: a large one is not copied to be joined."""
     packed = marshal.dumps(value)
-    return LENGTH.pack(len(packed)) + packed
+    return LENGTH.pack(len(packed)), packed
 
 
 class Frames:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -25,9 +25,12 @@ from bunqueue.engine.later import Later
 from bunqueue.engine.locks import CheckedLock, Lock, Rank
 from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT
 from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.slices import Work
 from bunqueue.protocol.codec import decode, pack
 from bunqueue.protocol.replies import INTERNAL_ERROR, encode_reply, error_reply
 from bunqueue.storage.memory import MemoryStorage
+
+T = TypeVar("T")
 
 START = 1_700_000_000_000  # epoch ms at which every world begins
 SEED = 20_240_501
@@ -373,9 +376,14 @@ class World:
         return answer
 
     def go(self, cmd: object, peer: FakePeer | None = None, **fields: Any) -> dict[str, Any]:
-        """Send one command, let its commit happen, and return the reply."""
+        """Send one command, let its commit happen, and return the reply.
+
+        One that is done in slices takes a millisecond for each.
+        """
         answer = self.send(cmd, peer, **fields)
         self.settle()
+        while answer.reply is None and self.engine.works.ring:
+            self.forward(1)
         assert answer.reply is not None, f"{cmd} has not been answered"
         return answer.reply
 
@@ -513,3 +521,14 @@ class _Raw:
 def checked_lock(rank: Rank, number: int) -> Lock:
     """Build a lock that refuses to be taken out of order."""
     return CheckedLock(rank, number, _Raw(), lambda: checked_lock)
+
+
+def done(work: Work[T], now: int = START) -> T:
+    """Do a work without an engine; return its answer."""
+    try:
+        next(work)
+        while True:
+            work.send(now)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bunqueue.commands.job_wire import JOB_KEYS, pack_listing
+from bunqueue.commands.job_wire import JOB_KEYS, pack_list, pack_listing
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.errors import Refused
 from bunqueue.protocol.codec import pack, unpack
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
-from tests.support.engine import World
+from tests.support.engine import World, done
 
 MOMENT = (float,)
 MOMENT_OR_NULL = (float, type(None))
@@ -342,7 +342,7 @@ def test_data_beyond_its_own_limit_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
 def test_a_list_of_any_length_is_packed(count: int) -> None:
-    assert [1] * count == unpack(pack_listing([pack(1)] * count))
+    assert [1] * count == unpack(pack_list([pack(1)] * count))
 
 
 def test_a_list_that_no_frame_can_hold_ends_before_it_is_made() -> None:
@@ -354,6 +354,6 @@ def test_a_list_that_no_frame_can_hold_ends_before_it_is_made() -> None:
             yield b"x" * (FRAME_BYTES_MAX // 4)
 
     with pytest.raises(Refused, match=f"Reply too large: more than {FRAME_BYTES_MAX} bytes"):
-        pack_listing(items())
+        done(pack_listing(items()))
 
     assert 5 == len(looked_at)

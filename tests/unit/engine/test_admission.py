@@ -207,7 +207,7 @@ def test_a_durable_push_waits_and_is_invisible_until_then(
     answer = world.send(command, queue="q", **fields)
     assert not answer.is_there
     assert 0 == world.engine.count("q")
-    assert [] == world.engine.list_jobs("q", [], 10, 0, True, world.now)
+    assert [] == world.ok("GetJobs", queue="q")["jobs"]
 
     world.settle()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import subscriptions
+from bunqueue.engine.subscriptions import TOLD_PER_TICK
 from tests.support.engine import World, persistent_world
 
 
@@ -415,3 +417,33 @@ def test_the_journal_is_cut_at_ten_thousand(world: World) -> None:
     world.engine.queues["q"].events_total = 12_345
 
     assert 10_000 == world.ok("TrimEvents", queue="q", maxLength=0)["data"]["removed"]
+
+
+# -- many events for many peers -------------------------------------------------------------------
+
+
+def test_many_events_for_many_peers_are_passed_on_in_slices_and_in_order(world: World) -> None:
+    peers = [world.connect(f"peer{number}") for number in range(20)]
+    for peer in peers:
+        world.ok("SubscribeEvents", peer, queue="q")
+    ids = world.ok("PUSHB", queue="q", jobs=[{}] * 500)["ids"]
+    heard = sum(len(peer.heard) for peer in peers)
+    assert TOLD_PER_TICK <= heard < 500 * 20
+
+    while world.engine.works.ring:
+        world.engine.tick(world.now)
+        world.settle()
+
+    assert [ids] * 20 == [[event.job_id for event in peer.heard] for peer in peers]
+
+
+def test_whoever_makes_events_pays_for_them_once_far_too_many_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "TOLD_PER_TICK", 1)
+    monkeypatch.setattr(subscriptions, "BEHIND_MAX", 10)
+    peer = world.connect("listener")
+    world.ok("SubscribeEvents", peer, queue="q")
+    world.ok("PUSHB", queue="q", jobs=[{}] * 100)
+
+    assert 90 == len(peer.heard)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bunqueue.engine.flow_admission import JOBS_PER_SLICE
+from bunqueue.engine.flow_admission import SHOWN_AT_ONCE
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import Answer, ScriptedStorage, World, persistent_world
 from tests.support.flows import flow_child, flow_parent, tree
 
-MANY = JOBS_PER_SLICE * 3 + 7
+MANY = SHOWN_AT_ONCE * 3 + 7
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -159,7 +159,8 @@ def test_a_large_flow_is_committed_in_one_batch() -> None:
     answer = world.send("PUSHF", jobs=tree(MANY))
     seen = set()
     while answer.reply is None:
-        world.forward(1)
+        world.engine.tick(world.now)
+        world.settle()
         seen.add(len(world.storage.rows))
 
     assert {0, MANY + 1} == seen
@@ -210,7 +211,7 @@ def half_way(world: World) -> Answer:
     for _ in range(1_000):
         if world.engine.index.get("c0") is not None:
             return answer
-        world.forward(1)
+        world.engine.tick(world.now)
     raise AssertionError("the flow took no ids")
 
 
@@ -240,8 +241,6 @@ def test_nobody_is_told_of_a_flow_that_could_not_be_written(push: dict[str, Any]
     world = persistent_world()
     flow = half_way(world)
     met = world.send(queue="q", **push)
-    for _ in range(MANY // JOBS_PER_SLICE):
-        world.forward(1)
     world.storage.fails = True
 
     assert False is awaited(world, met)["ok"]

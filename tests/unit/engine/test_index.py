@@ -46,9 +46,9 @@ def test_memory_goes_back_once_when_most_of_many_jobs_have_gone() -> None:
     for job in jobs:
         index.put(job)
     index.sample()
-    assert not index.shrink()
+    assert not index.has_shrunk()
     for job in jobs[:25_000]:
         index.drop(job)
 
-    assert [True, False] == [index.shrink(), index.shrink()]
+    assert [True, False] == [index.has_shrunk(), index.has_shrunk()]
     assert jobs[-1] is index.get(jobs[-1].id)

@@ -120,6 +120,49 @@ def test_a_frame_larger_than_any_read_is_gathered(talk: Talk) -> None:
     assert [True] == [reply["ok"] for reply in replies]
 
 
+def test_a_large_frame_is_decoded_in_slices_and_what_follows_waits_for_it(talk: Talk) -> None:
+    jobs = [{"data": {"n": n}} for n in range(20_000)]
+    data = frame({"cmd": "PUSHB", "queue": "emails", "jobs": jobs, "reqId": 1}) + ping(2)
+    assert [] == talk.say(data)
+    assert talk.broker.engine.works.ring
+
+    turns = 0
+    while talk.broker.engine.works.ring and not talk.line.writes:
+        turns += 1
+        talk.broker.engine.tick(talk.connection.now())
+        talk.connection.resume()
+    replies = talk.line.take()
+    while talk.broker.engine.works.ring:
+        talk.broker.engine.tick(talk.connection.now())
+        replies += talk.line.take()
+
+    assert 0 < turns
+    assert [2, 1] == [reply["reqId"] for reply in replies]  # decoded in order; the batch takes long
+    assert 20_000 == len(replies[1]["ids"])
+
+
+def test_a_peer_that_goes_while_its_frame_is_decoded_pushes_nothing(talk: Talk) -> None:
+    jobs = [{"data": {"n": n}} for n in range(50_000)]
+    talk.say(frame({"cmd": "PUSHB", "queue": "emails", "jobs": jobs}))
+    talk.connection.close()
+    for _ in range(3):
+        talk.broker.engine.tick(talk.connection.now())
+
+    assert not talk.broker.engine.works.ring
+    assert 0 == talk.broker.engine.count("emails")
+
+
+def test_a_large_frame_that_is_damaged_is_refused(talk: Talk) -> None:
+    body = msgpack.packb({"cmd": "PUSHB", "jobs": [{}] * 200_000})[:-1] + b"\xc1"
+    replies = talk.say(frame_of(body) + ping(2))
+    for _ in range(50):
+        talk.broker.engine.tick(talk.connection.now())
+        talk.connection.resume()
+        replies += talk.line.take()
+
+    assert [("Invalid command format", None), (None, 2)] == errors(replies)
+
+
 def test_a_length_above_the_limit_is_answered_and_ends_the_connection(talk: Talk) -> None:
     replies = talk.say(ping(1) + b"\x04\x00\x00\x01" + b"rest")
 
@@ -278,6 +321,7 @@ def test_requests_above_the_rate_are_refused_malformed_ones_included() -> None:
 
 def test_large_answers_end_the_turn_so_that_others_get_theirs(talk: Talk) -> None:
     talk.say(push(data=b"x" * (TURN_BYTES_MAX // 2), jobId="big"))
+    talk.connection.resume()
     wakes = talk.line.wakes
 
     reads = [frame({"cmd": "GetJob", "id": "big", "reqId": number}) for number in range(5)]

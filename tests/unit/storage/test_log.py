@@ -8,7 +8,14 @@ from bunqueue.engine.ports import MUST_COMMIT, SHOULD_COMMIT
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, QUEUED
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import log as log_module
-from bunqueue.storage.log import FLUSH_MS, FLUSH_ROWS, RETRY_MS, RETRY_MS_ASKED, MutationLog
+from bunqueue.storage.log import (
+    FLUSH_MS,
+    FLUSH_ROWS,
+    RETRY_MS,
+    RETRY_MS_ASKED,
+    SUBMITTED_AT_ONCE_ROWS,
+    MutationLog,
+)
 from tests.support.stores import HandLoop, HandWriter, make_job
 
 
@@ -703,6 +710,28 @@ def test_flush_writes_all_and_delivers_all(rig):
 
     assert [True] == answers
     assert 0 == rig.log.backlog_rows
+
+
+def test_a_large_batch_goes_to_the_writer_a_turn_after_it_was_cut(rig):
+    for seq in range(1, SUBMITTED_AT_ONCE_ROWS + 1):
+        rig.log.added(make_job(seq))
+    rig.loop.end_turn()
+    assert ([], SUBMITTED_AT_ONCE_ROWS) == (rig.writer.batches, rig.log.backlog_rows)
+
+    assert 0 in rig.loop.ring()
+    assert SUBMITTED_AT_ONCE_ROWS == len(rig.writer.rows("jobs"))
+
+
+def test_flush_writes_a_batch_that_was_cut_and_not_submitted(rig):
+    for seq in range(1, SUBMITTED_AT_ONCE_ROWS + 1):
+        rig.log.added(make_job(seq))
+    rig.loop.end_turn()
+    rig.log.flush()
+
+    assert SUBMITTED_AT_ONCE_ROWS == len(rig.writer.rows("jobs"))
+    assert 0 == rig.log.backlog_rows
+    rig.loop.ring()
+    assert 1 == len(rig.writer.batches)
 
 
 def test_flush_fails_with_the_commit(rig, monkeypatch):

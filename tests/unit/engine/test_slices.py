@@ -1,0 +1,413 @@
+"""Operations on many jobs: bounded slices, others in between, failure and death between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
+from bunqueue.errors import Refused, StorageFailed
+from bunqueue.storage.memory import MemoryStorage
+from tests.support.engine import Answer, ScriptedStorage, World, done, persistent_world
+
+MANY = 3_000
+
+
+@pytest.fixture(params=["memory", "file"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(MemoryStorage() if request.param == "memory" else ScriptedStorage())
+
+
+def counting(steps: int, cost_us: int, log: list[int] | None = None) -> Work[str]:
+    for number in range(steps):
+        if log is not None:
+            log.append(number)
+        yield cost_us
+    return "through"
+
+
+def turn(world: World) -> None:
+    """Let the engine tick once, and commit."""
+    world.engine.tick(world.now)
+    world.settle()
+
+
+# -- the mechanism --------------------------------------------------------------------------------
+
+
+def test_a_work_that_fits_a_slice_is_an_ordinary_operation(world: World) -> None:
+    assert "through" == world.engine.run(counting(3, SLICE_US // 4), world.now)
+    assert not world.engine.works.ring
+
+
+def test_a_longer_work_is_answered_later(world: World) -> None:
+    log: list[int] = []
+    later = world.engine.run(counting(10, SLICE_US // 2, log), world.now)
+    answers: list[Any] = []
+    later.then(lambda answer, commits: answers.append((answer, commits)))
+
+    assert [0, 1] == log
+    for _ in range(5):
+        turn(world)
+
+    assert [("through", 0)] == answers
+
+
+def test_a_tick_runs_one_slice_however_many_works_there_are(world: World) -> None:
+    logs: list[list[int]] = [[], [], []]
+    for log in logs:
+        world.engine.run(counting(3, COMMITTED, log), world.now)
+
+    assert [[0], [0], [0]] == logs
+    world.engine.tick(world.now)
+    assert [[0, 1], [0], [0]] == logs
+    world.engine.tick(world.now)
+    assert [[0, 1], [0, 1], [0]] == logs
+
+
+def test_a_tick_asks_to_come_back_at_once_while_a_work_waits(world: World) -> None:
+    sooner: list[int] = []
+    world.engine.on_sooner = sooner.append
+    world.engine.run(counting(3, COMMITTED), world.now)
+
+    assert [world.now] == sooner
+    assert world.now == world.engine.tick(world.now)
+
+
+def test_what_ends_a_later_slice_is_the_answer(world: World) -> None:
+    def refused() -> Work[None]:
+        yield COMMITTED
+        raise Refused("no")
+
+    answers: list[Any] = []
+    world.engine.run(refused(), world.now).then(lambda answer, _: answers.append(str(answer)))
+    turn(world)
+
+    assert ["no"] == answers
+
+
+def test_what_nobody_foresaw_is_logged_and_stops_nobody_else(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Work[None]:
+        yield COMMITTED
+        raise RuntimeError("broken work")
+
+    log: list[int] = []
+    answers: list[Any] = []
+    world.engine.run(broken(), world.now).then(lambda answer, _: answers.append(type(answer)))
+    world.engine.run(counting(2, COMMITTED, log), world.now)
+    turn(world)
+    turn(world)
+
+    assert ([RuntimeError], [0, 1]) == (answers, log)
+    assert "broken work" in caplog.text
+
+
+def test_a_reader_that_has_gone_ends_its_work_and_a_writer_does_not(world: World) -> None:
+    logs: list[list[int]] = [[], []]
+    for log, is_kept_on in zip(logs, (False, True), strict=True):
+        world.engine.run(counting(3, COMMITTED, log), world.now, is_kept_on).cancel()
+    for _ in range(8):
+        turn(world)
+
+    assert [[0], [0, 1, 2]] == logs
+
+
+def test_the_next_slice_waits_for_the_commit_of_the_one_before() -> None:
+    world = persistent_world()
+    log: list[int] = []
+
+    def writing() -> Work[None]:
+        for number in range(3):
+            log.append(number)
+            world.storage.sync()
+            yield COMMITTED
+
+    world.engine.run(writing(), world.now)
+    for _ in range(3):
+        world.engine.tick(world.now)
+    assert [0] == log
+
+    world.settle()
+    world.engine.tick(world.now)
+    assert [0, 1] == log
+
+
+def test_a_commit_that_fails_is_raised_where_the_work_yielded() -> None:
+    world = persistent_world()
+    caught: list[type] = []
+
+    def writing() -> Work[str]:
+        world.storage.sync()
+        try:
+            yield COMMITTED
+        except StorageFailed as error:
+            caught.append(type(error))
+        return "gone on"
+
+    later = world.engine.run(writing(), world.now)
+    answers: list[Any] = []
+    later.then(lambda answer, _: answers.append(answer))
+    world.storage.fails = True
+    world.settle()
+    world.engine.tick(world.now)
+
+    assert ([StorageFailed], ["gone on"]) == (caught, answers)
+
+
+def test_parts_are_of_one_size_but_for_the_last() -> None:
+    assert [[0, 1], [2, 3], [4]] == list(parts(range(5), 2))
+    assert [] == list(parts([], 2))
+
+
+@pytest.mark.parametrize("most", [None, 0, 10, 2_500, 9_000])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_any_number_of_items_is_sorted_in_steps(most: int | None, is_reversed: bool) -> None:
+    items = [(number * 7919) % 5_003 for number in range(5_003)]
+    expected = sorted(items, reverse=is_reversed)[:most]
+
+    assert expected == list(done(in_order(items, lambda item: item, most, is_reversed)))
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+OPTIONS: dict[str, dict[str, Any]] = {"PromoteJobs": {"delay": 60_000}}
+FIELDS: dict[str, dict[str, Any]] = {
+    "Clean": {"grace": 0, "limit": MANY},
+    "GetJobs": {"limit": MANY},
+}
+QUEUED_COMMANDS = ("Drain", "Obliterate", "Clean", "PromoteJobs", "GetJobs")
+ENDED_COMMANDS = ("RetryDlq", "PurgeDlq", "RetryCompleted", "Dlq")
+
+
+def filled(world: World, command: str) -> None:
+    """Make as many jobs as the command needs, in the state that it is about."""
+    jobs = [{"maxAttempts": 1, **OPTIONS.get(command, {})}] * MANY
+    world.ok("PUSHB", queue="q", jobs=jobs)
+    if command not in ENDED_COMMANDS:
+        return
+    world.ok("SetDlqConfig", queue="q", config={"maxEntries": MANY})
+    while ids := [job["id"] for job in world.ok("PULLB", queue="q", count=1_000)["jobs"]]:
+        if command == "RetryCompleted":
+            world.ok("ACKB", ids=ids)
+        else:
+            for job_id in ids:
+                world.ok("FAIL", id=job_id)
+
+
+def awaited(world: World, answer: Answer) -> int:
+    """Let the engine tick until the answer is there; return how often."""
+    for turns in range(1_000):
+        world.settle()
+        if answer.is_there:
+            return turns
+        world.engine.tick(world.now)
+    raise AssertionError("no answer")
+
+
+@pytest.mark.parametrize("command", [*QUEUED_COMMANDS, *ENDED_COMMANDS])
+def test_a_command_about_many_jobs_takes_several_turns(world: World, command: str) -> None:
+    filled(world, command)
+    others = world.push("other")
+    answer = world.send(command, queue="q", **FIELDS.get(command, {}))
+    assert not answer.is_there
+    assert others == world.pull("other")
+
+    assert 1 < awaited(world, answer)
+    assert answer.reply is not None
+    assert answer.reply["ok"]
+    assert MANY == answer.reply.get("count", len(answer.reply.get("jobs", ())) or MANY)
+
+
+@pytest.mark.parametrize("command", [*QUEUED_COMMANDS, *ENDED_COMMANDS, "GetJobCounts"])
+def test_the_same_about_few_jobs_is_answered_at_once(world: World, command: str) -> None:
+    world.ok("PUSHB", queue="q", jobs=[OPTIONS.get(command, {})] * 50)
+    answer = world.send(command, queue="q", **FIELDS.get(command, {}))
+    world.settle()
+
+    assert answer.is_there
+
+
+def in_memory(world: World) -> Counter[tuple[str, bool]]:
+    """Count the jobs by place, and whether their time has come; nothing is committed by it."""
+    return Counter((job.place, job.is_ripe) for job in world.engine.index)
+
+
+WRITERS = ("Drain", "Clean", "Obliterate", "PromoteJobs", "RetryDlq", "PurgeDlq", "RetryCompleted")
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_commit_that_fails_midway_undoes_its_slice_and_leaves_the_rest(command: str) -> None:
+    world = persistent_world()
+    filled(world, command)
+    before = world.counts()
+    answer = world.send(command, queue="q", **FIELDS.get(command, {}))
+    while (after_first := world.counts()) == before:  # asking commits; some begin by looking
+        world.engine.tick(world.now)
+    world.storage.fails = True
+    world.engine.tick(world.now)
+    awaited(world, answer)
+    world.storage.fails = False
+
+    assert {"ok": False, "error": "Internal server error"} == answer.reply
+    assert after_first == world.counts()
+    assert after_first == world.restart().counts()
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_broker_that_dies_midway_leaves_whole_slices(command: str) -> None:
+    world = persistent_world()
+    filled(world, command)
+    world.send(command, queue="q", **FIELDS.get(command, {}))
+    world.settle()
+    committed, first = world.counts(), in_memory(world)
+    world.engine.tick(world.now)  # this slice is never written
+
+    assert first != in_memory(world)
+    assert committed == world.restart().counts()
+
+
+def test_what_comes_while_a_large_queue_is_obliterated_stays(world: World) -> None:
+    world.ok("RateLimit", queue="q", limit=0)
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    poll = world.poll()
+    answer = world.send("Obliterate", queue="q")
+    grouped = world.push(groupId="g")
+    job_id = world.push(uniqueKey="k")
+    awaited(world, answer)
+
+    assert poll.is_there  # the limit has gone with the queue
+    assert {grouped, job_id} == {poll.reply["job"]["id"], *world.pull_all()}
+    assert job_id == world.push(uniqueKey="k")
+    world.settle()
+    if world.storage.is_persistent:
+        assert {grouped, job_id} == set(world.storage.rows)
+        assert {} == world.storage.tables.get("queues", {})
+
+
+def test_jobs_that_fall_due_together_are_all_counted(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{"delay": 1_000}] * MANY)
+    world.clock.ms += 1_000
+
+    assert {"waiting": MANY} == world.counts()
+
+
+def test_jobs_that_fall_due_together_are_handed_out_in_order(world: World) -> None:
+    ids = world.ok("PUSHB", queue="q", jobs=[{"delay": 1_000}] * MANY)["ids"]
+    world.clock.ms += 1_000
+
+    assert ids == world.pull_all()
+
+
+def test_a_peer_that_held_many_jobs_hands_them_back_in_slices(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * 1_000)
+    other = world.connect("other")
+    world.ok("PULLB", other, queue="q", count=1_000, owner="w")
+    world.engine.peer_closed(other, world.now)
+
+    assert 0 < world.counts()["waiting"] < 1_000
+    while world.engine.works.ring:
+        turn(world)
+    assert {"waiting": 1_000} == world.counts()
+
+
+# -- large batches --------------------------------------------------------------------------------
+
+
+def entries(count: int, **options: Any) -> list[dict[str, Any]]:
+    return [{"data": {"n": n}, **options} for n in range(count)]
+
+
+@pytest.mark.parametrize("options", [{}, {"priority": 3}])
+def test_a_large_batch_is_added_in_slices_and_comes_back_in_order(
+    world: World, options: dict[str, Any]
+) -> None:
+    answer = world.send("PUSHB", queue="q", jobs=entries(MANY, **options))
+
+    assert 1 < awaited(world, answer)
+    assert answer.reply is not None
+    assert answer.reply["ids"] == world.pull_all()
+
+
+def test_a_large_batch_with_a_mistake_leaves_no_trace(world: World) -> None:
+    jobs = [{"uniqueKey": f"k{n}", "jobId": f"j{n}"} for n in range(1_000)]
+    jobs += [{"dependsOn": ["nope"]}]
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+    awaited(world, answer)
+
+    assert {"ok": False, "error": "jobs[1000]: Dependency job not found: nope"} == answer.reply
+    assert {} == world.counts()
+    world.settle()
+    assert not len(world.engine.index)
+    assert not world.engine.queues["q"].keys
+    if world.storage.is_persistent:
+        assert {} == world.storage.rows
+
+
+def test_a_large_batch_is_written_in_one_batch() -> None:
+    world = persistent_world()
+    answer = world.send("PUSHB", queue="q", jobs=entries(MANY, priority=1))
+    seen = set()
+    while not answer.is_there:
+        world.engine.tick(world.now)
+        seen.add(len(world.storage.rows))
+        world.settle()
+
+    assert {0, MANY} == seen | {len(world.storage.rows)}
+
+
+def test_a_large_batch_that_could_not_be_written_leaves_everything_as_it_was() -> None:
+    world = persistent_world()
+    old = world.push(uniqueKey="k7", delay=60_000)
+    policy = {"replace": True, "ttl": 60_000}
+    jobs = [{"uniqueKey": f"k{n}", "dedup": policy} for n in range(1_000)]
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+    world.storage.fails = True
+    awaited(world, answer)
+    world.storage.fails = False
+    world.settle()
+
+    assert {"ok": False, "error": "Internal server error"} == answer.reply
+    assert {"delayed": 1} == world.counts()
+    assert {old} == set(world.storage.rows)
+    assert old == world.push(uniqueKey="k7")
+
+
+def test_jobs_of_a_large_batch_may_wait_for_each_other(world: World) -> None:
+    jobs: list[dict[str, Any]] = [{"customId": f"j{n}"} for n in range(600)]
+    jobs[0]["dependsOn"] = ["j599"]
+    awaited(world, world.send("PUSHB", queue="q", jobs=jobs))
+
+    assert {"waiting": 599, "waiting-children": 1} == world.counts()
+    for job_id in world.pull_all():
+        world.ok("ACK", id=job_id)
+    world.forward(5)
+    assert "j0" == world.pull()
+
+
+def test_a_group_that_fills_up_refuses_a_large_batch(world: World) -> None:
+    jobs = [{"groupId": "g", "groupMaxSize": 900}] * 1_000
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+    awaited(world, answer)
+
+    text = "Group g has reached its maximum size of 900"
+    assert {"ok": False, "error": text} == answer.reply
+    assert {} == world.counts()
+
+
+def test_who_meets_a_large_batch_on_its_way_is_answered_after_it() -> None:
+    world = persistent_world()
+    jobs = [{"uniqueKey": f"k{n}"} for n in range(1_000)]
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+    while "k0" not in world.engine.open_queue("q").keys:
+        world.engine.tick(world.now)
+    met = world.send("PUSH", queue="q", uniqueKey="k999")
+    assert not met.is_there
+
+    awaited(world, met)
+    awaited(world, answer)
+    assert answer.reply is not None
+    assert met.reply == {"ok": True, "id": answer.reply["ids"][999]}
