@@ -15,9 +15,16 @@ from bunqueue.protocol.large import decode_large
 from tests.support.engine import done
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 9), inner),
-    max_leaves=30,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.text(max_size=9)
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=4)
+    ),
+    max_leaves=10,
 )
 
 
@@ -42,7 +49,7 @@ def test_the_outcome_is_that_of_decoding_in_one_go(value: Any, behind: bytes, cu
     assert outcome(decode, body) == outcome(decoded, body)
 
 
-@given(st.dictionaries(st.text(), st.lists(VALUES)))
+@given(st.dictionaries(st.text(max_size=3), st.lists(VALUES, max_size=4), max_size=4))
 def test_frames_of_lists_come_out_whole(value: dict[str, Any]) -> None:
     body = msgpack.packb(value)
 
