@@ -185,7 +185,7 @@ def _push_many(peer: Peer, request: Request) -> Work[Reply]:
         checked = _entries(jobs[begin : begin + ENTRIES_PER_STEP], begin, engine)
         jobs[begin : begin + len(checked)] = [None] * len(checked)  # to free all at once takes long
         entries += checked
-        yield len(checked) * ENTRY_US + sum(len(e[1]) for e in checked) // ENTRY_BYTES_PER_US
+        yield len(checked) * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
     ids = yield from engine.push_many(request["queue"], entries, peer.now())
     return _PUSHED_MANY + pack(ids)
 

@@ -37,7 +37,6 @@ Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
 Hidden = tuple[Job, Sequence[tuple[Job, Memory]], Job | None, int | None, int]
 
 NO_IDS: Mapping[str, None] = {}
-NO_OPTIONS: Mapping[str, Any] = {}
 
 # How many jobs are admitted between two looks at what was spent, and what one costs:
 # loadtests/hub.py push-batch, push-depends-on.
@@ -272,14 +271,15 @@ def push_many(
     ids, keys = _named(queue_name, owns)
     while any(arrival.concerns(ids, keys) for arrival in engine.arriving):
         now = yield COMMITTED
-    weight = sum(1 if own is None else OPTIONS_WEIGHT for own in owns)
+    weight = len(owns) + (OPTIONS_WEIGHT - 1) * (len(owns) - owns.count(None))
     if weight <= ADMITTED_AT_ONCE or _is_entangled(engine, owns):
         answer = push_batch(engine, queue_name, entries, now)
         assert isinstance(answer, list)  # nothing arrives that it is about
         return answer
-    custom_ids = [_custom_id(own) for own in owns]
+    custom_ids = [None if own is None else _custom_id(own) for own in owns]
     named = dict.fromkeys(filter(None, custom_ids))
-    _check_edges(engine, entries, custom_ids, named)
+    if owns.count(None) < len(owns):
+        _check_edges(engine, entries, custom_ids, named)
     yield len(entries)
     hidden: list[Hidden] = []
     with arriving(engine, named, keys):
@@ -295,7 +295,7 @@ def push_many(
                 engine.storage.removed(gone)
             if robbed is not None:
                 engine.storage.rewritten(robbed)
-        is_durable = any(job.options.durable for job, *_ in hidden)
+        is_durable = True in [bool(job.options.durable) for job, *_ in hidden]
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
     for some in parts(hidden, ADMITTED_PER_STEP):
@@ -334,10 +334,14 @@ def _hide(
         queue = engine.open_queue(queue_name)
         shards = {queue.shard}
         for number in numbers:
-            shards.update(_others(engine, entries[number][3], custom_ids[number]))
+            if entries[number][3] is not None:
+                shards.update(_others(engine, entries[number][3], custom_ids[number]))
         with engine.identity_lock, in_order(shards):
             for number in numbers:
                 entry, custom_id = entries[number], custom_ids[number]
+                if entry[3] is None:
+                    ids.append(_hide_plain(engine, queue, entry, hidden, now))
+                    continue
                 problem = _refusal(engine, queue, entry, custom_id, labelled, now)
                 if problem:
                     raise Refused(problem)
@@ -345,6 +349,21 @@ def _hide(
                 batch.pop(custom_id or "", None)
         now = yield len(numbers) * ADMITTED_US
     return ids
+
+
+def _hide_plain(
+    engine: "Engine", queue: Queue, entry: Entry, hidden: "list[Hidden]", now: int
+) -> str:
+    """Admit a job without any option of its own, invisible; return its id."""
+    if engine.storage.is_refusing:
+        raise StorageFailed("the write backlog is full")
+    name, data, _, _ = entry
+    seq = engine.seq = engine.seq + 1
+    job = Job(engine.ids.new(now), seq, queue, name, data, DEFAULT_OPTIONS, 0, now, now, ADMITTED)
+    engine.index.put(job)
+    queue.admitted[job.id] = job
+    hidden.append((job, (), None, None, now))
+    return job.id
 
 
 def _withdraw_all(engine: "Engine", hidden: Sequence[Hidden]) -> None:
@@ -490,9 +509,7 @@ def _admit(
     """
     name, data, options, own = entry
     if own is None:
-        if hidden is None:
-            return _admit_plain(engine, queue, name, data, options, now).id
-        own = NO_OPTIONS
+        return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
         return _twin(engine, old)
@@ -523,7 +540,7 @@ def _admit(
         raise Refused(full)
     if engine.storage.is_refusing:
         raise StorageFailed("the write backlog is full")
-    job = new_job(engine, queue, (name, data, options, own), custom_id, now)
+    job = new_job(engine, queue, entry, custom_id, now)
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
     waits = is_tied and dependencies.waits_for_admission(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
