@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bunqueue.client.queue import Queue
     from bunqueue.client.queue_events import QueueEvents
     from bunqueue.client.queue_group import QueueGroup
+    from bunqueue.client.sandbox.sandboxed_worker import SandboxedWorker
     from bunqueue.client.simple.app import Bunqueue
     from bunqueue.client.telemetry import TelemetryEvent, TelemetryHandler
     from bunqueue.client.types import (
@@ -120,6 +121,7 @@ _HOMES = {
     "QueueGroup": "bunqueue.client.queue_group",
     "QueueName": "bunqueue.client.values",
     "QueuePro": "bunqueue.client.queue",
+    "SandboxedWorker": "bunqueue.client.sandbox.sandboxed_worker",
     "TelemetryEvent": "bunqueue.client.telemetry",
     "TelemetryHandler": "bunqueue.client.telemetry",
     "Worker": "bunqueue.client.worker",
@@ -178,6 +180,7 @@ __all__ = [
     "RateLimitError",
     "RateLimitedError",
     "RepeatOptions",
+    "SandboxedWorker",
     "SerializationError",
     "StallConfig",
     "TelemetryEvent",

@@ -65,5 +65,8 @@ def stack_of(error: BaseException, lines_max: Any) -> list[str]:
     """Return the last lines of an exception's traceback."""
     if not isinstance(lines_max, (int, float)) or lines_max <= 0:
         lines_max = STACK_LINES_MAX
+    told: list[str] | None = getattr(error, "stack_lines", None)
+    if told is not None:  # by a child process, which cut them the same way
+        return told
     lines = "".join(traceback.format_exception(error)).splitlines()
     return [line for line in lines if line.strip()][-int(lines_max) :]

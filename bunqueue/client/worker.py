@@ -45,6 +45,9 @@ from bunqueue.client.manual import ManualControl
 from bunqueue.client.outcomes import Outcomes, call_off
 from bunqueue.client.pull_loop import PullLoop
 from bunqueue.client.rate_gate import RateGate
+from bunqueue.client.sandbox.executor import SandboxExecutor
+from bunqueue.client.sandbox.options import processor_name, sandbox_options
+from bunqueue.client.sandbox.slots import Slots
 from bunqueue.client.signals import SignalScope
 from bunqueue.client.telemetry import TelemetryHandler
 from bunqueue.client.types import LoggerLike
@@ -83,7 +86,9 @@ class Worker(EventEmitter, ManualControl):
         embedded: Use the engine in this process.
         data_path: The embedded engine's file.
         url: ``bunqueue://[:token@]host[:port]``.
-        executor: ``"auto"``, ``"greenlet"`` or ``"thread"``.
+        executor: ``"auto"``, ``"greenlet"``, ``"thread"`` or ``"process"``. A processor given as
+            ``"module:function"`` or as the path of a file runs in child processes.
+        sandbox: Options of the child processes, see ``SandboxOptions``.
         shutdown_timeout_s: How long ``run()`` drains after a signal; None for no bound.
         limiter: ``{"max", "duration"}``: at most that many job starts per ms window.
         use_locks: Pull with a lease.
@@ -127,6 +132,7 @@ class Worker(EventEmitter, ManualControl):
         max_in_flight: int = 0,
         logger: LoggerLike | None = None,
         executor: str = "auto",
+        sandbox: Mapping[str, Any] | None = None,
         shutdown_timeout_s: float | None = None,
         limiter: Mapping[str, Any] | None = None,
         use_locks: bool = True,
@@ -144,8 +150,9 @@ class Worker(EventEmitter, ManualControl):
         EventEmitter.__init__(self)
         del skip_stalled_check, max_stalled_count  # the broker's affair; taken for BullMQ's sake
         self.executor = worker_options.executor_name(executor, processor)
-        self.handler = worker_options.handler(processor)
         self.processor = processor
+        self.sandbox = dict(sandbox or {})
+        self._choose_handler()
         self._concurrency = worker_options.concurrency(concurrency)
         self.batch_size = worker_options.batch_size(batch_size)
         self.poll_timeout_ms = worker_options.poll_timeout_ms(poll_timeout_ms)
@@ -238,9 +245,12 @@ class Worker(EventEmitter, ManualControl):
         self.mailbox = Mailbox(self.world, "bunqueue-events")
         self.executor_object: Executor = (
             ThreadExecutor(self.world, self._outcomes.run, f"bunqueue-{self.queue}")
-            if native
+            if self.world.is_native
             else GreenletExecutor(self._outcomes.run)
         )
+        self.slots: Slots | None = None
+        if self.executor == "process":
+            self._set_up_sandbox()
         self.ack_batcher = (
             AckBatcher(
                 self.connection,
@@ -252,6 +262,40 @@ class Worker(EventEmitter, ManualControl):
             if self._acks is not None
             else None
         )
+
+    def _choose_handler(self) -> None:
+        """Make what runs a job: the user's function here, or its name for the children."""
+        self._sandbox_options = sandbox_options(self.sandbox)
+        if self.executor != "process":
+            self.handler = worker_options.handler(self.processor)
+            return
+        if callable(self.processor):
+            worker_options.handler(self.processor)  # refuses coroutines
+        self._processor_name = processor_name(self.processor)
+
+    def _set_up_sandbox(self) -> None:
+        """Put child processes behind the tasks that run deliveries."""
+        options = self._sandbox_options
+        self.slots = Slots(
+            self._processor_name,
+            options,
+            self.world,
+            self._slots_changed,
+            lambda error: self.post_event("error", error),
+            lambda: None if options.auto_start else self.close(0),
+        )
+        sandboxed = SandboxExecutor(self.slots, self.executor_object, options.timeout_ms)
+        self.executor_object = sandboxed
+        self.handler = sandboxed.handle
+
+    def _slots_changed(self) -> None:
+        """Pull for a child that has become ready; close when none will ever be again."""
+        slots = self.slots
+        if slots is not None and slots.are_retired() and not self.is_closing:
+            self.failure = BunqueueError(f"no sandbox child is left: {slots.last_error}")
+            self.post_event("error", self.failure)
+            self.close(0)
+        self.wake.open()
 
     def change(self, **options: Any) -> None:
         """Give a worker that has not started other options than its constructor got.
@@ -270,6 +314,9 @@ class Worker(EventEmitter, ManualControl):
         own = {name: known[name](options.pop(name)) for name in known.keys() & options.keys()}
         if "executor" in own:
             self.executor = worker_options.executor_name(own.pop("executor"), self.processor)
+        if "sandbox" in own:
+            self.sandbox |= own.pop("sandbox")
+        self._choose_handler()
         if "prefix_key" in own:
             self.queue = QueueName(str(self.queue), own.pop("prefix_key"))
             self.queue_key = self.queue.key
@@ -296,6 +343,8 @@ class Worker(EventEmitter, ManualControl):
             self.is_started = True
         self.mailbox.open()
         self.leases.start()
+        if self.slots is not None:
+            self.slots.resize(self._concurrency)
         self._run_thread = self.world.spawn(self.loop.run, f"bunqueue-worker-{self.queue}")
 
     def run(self, signals: str | bool = "auto") -> None:
@@ -393,6 +442,8 @@ class Worker(EventEmitter, ManualControl):
 
     def forget_parent(self) -> None:
         """In a forked child the worker does not run."""
+        if self.slots is not None:
+            self.slots.forget()
         self._set_up()
         self.is_closing = True
         self.closed.set()
@@ -416,6 +467,8 @@ class Worker(EventEmitter, ManualControl):
     @concurrency.setter
     def concurrency(self, value: int) -> None:
         self._concurrency = worker_options.concurrency(value)
+        if self.slots is not None and self.is_started:
+            self.slots.resize(value)
         self.wake.open()
 
     @property
@@ -431,6 +484,8 @@ class Worker(EventEmitter, ManualControl):
         """
         active, leaving = len(self.active), self.ack_flow.waiting
         free = self._concurrency - active
+        if self.slots is not None:
+            free = min(free, self.slots.usable() - active)
         if leaving > self._concurrency:
             free -= leaving - self._concurrency
         if self._max_jobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
@@ -67,17 +68,15 @@ def beat_period_s(heartbeat_interval_s: Any, lock_ttl: float | None) -> float | 
 
 
 def executor_name(value: Any, processor: Any) -> str:
-    """Return ``"greenlet"`` or ``"thread"``.
+    """Return ``"greenlet"``, ``"thread"`` or ``"process"``.
 
     Raises:
         ValueError: The executor does not exist, or cannot work in this process.
     """
     if value not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}")
-    if value == "process" or (value == "auto" and isinstance(processor, str)):
-        raise ValueError(
-            "executor 'process' is not available in this version; use 'thread' or 'greenlet'"
-        )
+    if value == "auto" and isinstance(processor, (str, Path)):
+        return "process"
     if value == "auto":
         return "greenlet" if worlds.is_patched() else "thread"
     if value == "greenlet" and not worlds.is_patched():
@@ -99,6 +98,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "heartbeat_interval_s": lambda value: value,  # checked against the lease, by beat_period_s
     "max_jobs": int,
     "prefix_key": str,
+    "sandbox": dict,  # on top of what the constructor got
 }
 
 
