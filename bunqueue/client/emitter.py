@@ -18,8 +18,8 @@ class EventEmitter:
         # Tuples that are replaced, never changed: emit reads without a lock.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._once: dict[str, tuple[Listener, ...]] = {}
-        # Native, since threads and greenlets meet here; nothing waits inside.
-        self._listeners_lock = worlds.native().lock()
+        # Threads and greenlets meet here; nothing waits inside.
+        self._listeners_lock = worlds.native_lock()
 
     @overload
     def on(self, event: str, listener: Listener) -> Self: ...

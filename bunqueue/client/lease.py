@@ -74,6 +74,7 @@ class LeaseKeeper:
 
     def _main(self) -> None:
         hub = self._gevent.get_hub()
+        worlds.keep_hub(hub)  # at the end the beats' greenlets are still there
         _load_resolver(hub)
         self._loop = hub.loop
         # A started async watcher keeps the loop alive while nobody beats.

@@ -133,6 +133,7 @@ class Queue(
         self.logger: Any = logger or logging.getLogger("bunqueue")
         self._owns_connection = address.owns_connection
         self._batchers: dict[str, AddBatcher] = {}
+        self._only_batcher: AddBatcher | None = None  # that of a plain process
         forks.watch(self)
 
     # -- producing ------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ class Queue(
             reply = self.connection.call({"cmd": "PUSH", "queue": self.queue_key, **fields})
             job_id = str(reply["id"])
         else:
-            job_id = (self._batchers.get("standard") or self._batcher()).add(fields)
+            job_id = (self._only_batcher or self._batcher()).add(fields)
         return Job({**fields, "id": job_id, "queue": self.queue_key}, self.connection)
 
     def add_bulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -208,6 +209,8 @@ class Queue(
                 observe=observer_of(self.connection),
             )
             batcher = self._batchers.setdefault(world.name, made)
+            if worlds.standard().is_native:
+                self._only_batcher = batcher
         return batcher
 
     def forward(
@@ -268,7 +271,7 @@ class Queue(
 
     def forget_parent(self) -> None:
         """Start afresh in a forked child."""
-        self._batchers = {}
+        self._batchers, self._only_batcher = {}, None
 
     def __enter__(self) -> Queue:
         return self

@@ -11,6 +11,7 @@ import math
 import time
 from typing import Any
 
+from bunqueue.client import worlds
 from bunqueue.client.emitter import EventEmitter
 from bunqueue.client.event_waiting import NOTHING, wait_by_events
 from bunqueue.errors import CommandError, CommandTimeoutError, JobFailedError
@@ -61,7 +62,7 @@ def wait_for_job(connection: Any, job_id: str, timeout_ms: float | None, events:
         if time.monotonic() >= deadline:
             raise _timed_out(wait_ms)
         if time.monotonic() - began < PAUSE_S:
-            time.sleep(PAUSE_S)
+            worlds.current().sleep(PAUSE_S)
         checks += 1
 
 

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
+from weakref import WeakSet
 
 now = time.monotonic
 
@@ -232,6 +233,19 @@ def current() -> World:
     return world if world.is_native or is_main_thread() else native()
 
 
+def native_lock() -> Lock:
+    """Return a lock of the original kind, for what all worlds share and nobody waits in.
+
+    It leaves open which world is the standard one: the process may still be patched.
+    """
+    return cast(Lock, _original("_thread", "allocate_lock")()) if is_patched() else threading.Lock()
+
+
+def keep_hub(hub: Any) -> None:
+    """Leave a hub to its native thread to the very end; see ``_leave``."""
+    _kept_hubs.add(hub)
+
+
 def is_main_thread() -> bool:
     """Tell whether the caller runs in the process's main native thread, as any of its greenlets."""
     if standard().is_native:
@@ -242,6 +256,7 @@ def is_main_thread() -> bool:
 
 
 _get_ident: Callable[[], int] | None = None
+_kept_hubs: "WeakSet[Any]" = WeakSet()
 _standard: World | None = None
 _native: World | None = None
 _cooperative: World | None = None
@@ -275,9 +290,28 @@ def _plain_world() -> World:
 
 
 def _spawn_thread(run: Callable[[], object], name: str) -> Task:
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = threading.Thread(target=_leave_after, args=(run,), name=name, daemon=True)
     thread.start()
     return thread
+
+
+def _leave_after(run: Callable[[], object]) -> None:
+    try:
+        run()
+    finally:
+        _leave()
+
+
+def _leave() -> None:
+    """Destroy the hub that others' code may have made in this native thread, which is to end.
+
+    A handler that uses gevent in a thread gets a hub for it, in a patched process even by logging.
+    The hub would outlive the thread, and with it the descriptors of its loop.
+    """
+    module = sys.modules.get("gevent._hub_local")
+    hub = None if module is None else module.get_hub_if_exists()
+    if hub is not None and hub not in _kept_hubs:
+        hub.destroy(destroy_loop=True)
 
 
 def _cooperative_world(name: str) -> World:
@@ -316,7 +350,7 @@ class _NativeTask:
 
     def _main(self) -> None:
         try:
-            self._run()
+            _leave_after(self._run)
         finally:
             self._ended.set()
 

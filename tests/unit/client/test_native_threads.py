@@ -1,0 +1,89 @@
+"""Native threads beside gevent: the client waits there without a hub, and leaves none behind.
+
+A hub that a thread made and did not destroy outlives it, with its descriptors. In a patched process
+every lock and sleep of the standard names makes one, so the client must not use them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import pytest
+from gevent._hub_local import get_hub_if_exists
+
+from bunqueue import CommandTimeoutError, EventEmitter, Queue
+from bunqueue.client import worlds
+from bunqueue.client.executors import ThreadExecutor
+from bunqueue.client.waiting import wait_for_job
+
+ADDS = 20  # greenlets look for company once in sixteen adds
+
+
+def hub_after(run: Callable[[], object]) -> object:
+    """Run something in a native thread and return the hub that the thread has then."""
+    found: list[object] = []
+
+    def main() -> None:
+        run()
+        found.append(get_hub_if_exists())
+
+    worlds.native().spawn(main, "native").join(10)
+    return found[0]
+
+
+def test_adds_of_native_threads_are_no_business_of_the_greenlets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = Queue("q")
+    monkeypatch.setattr(queue.connection, "call", lambda _command: {"id": "1"})
+    queue.add("from the main thread")
+
+    def add() -> None:
+        for _ in range(ADDS):
+            queue.add("from a native thread")
+
+    assert None is hub_after(add)
+
+
+class Unfinished:
+    """A connection to a broker that has the job, and answers a wait at once."""
+
+    tells_failures = True
+
+    def call(self, command: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        del timeout
+        return {"WaitJob": {"completed": False}, "GetState": {"state": "waiting"}}[command["cmd"]]
+
+
+def test_a_native_thread_waits_for_a_job_in_its_own_way() -> None:
+    def wait() -> None:
+        with pytest.raises(CommandTimeoutError):
+            wait_for_job(Unfinished(), "1", 1)
+
+    assert None is hub_after(wait)
+
+
+def test_emitters_are_locked_for_every_kind_of_thread() -> None:
+    assert type(worlds.native().lock()) is type(EventEmitter()._listeners_lock)
+
+
+def test_a_hub_that_a_handler_made_goes_with_its_thread() -> None:
+    hubs: list[Any] = []
+    ended = worlds.Latch()
+
+    def handle(_delivery: object) -> None:
+        gevent.sleep(0)
+        hubs.append(get_hub_if_exists())
+        ended.set()
+
+    executor = ThreadExecutor(worlds.native(), handle, "handlers")
+    executor.submit(object())
+    assert ended.wait(10)
+    executor.close()
+
+    deadline = worlds.now() + 10
+    while hubs[0].loop is not None and worlds.now() < deadline:
+        worlds.standard().sleep(0.001)
+    assert None is hubs[0].loop
