@@ -1,0 +1,62 @@
+"""A minute of the client's soak: nothing grows. The long form is ``loadtests/soak_client.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bunqueue.client.worlds import is_patched
+from loadtests.soak_gauges import GAUGES, growth, read
+from tests.support.broker_process import clean_environment
+
+ROOT = Path(__file__).parents[2]
+MINUTES, RESTART_S = 1, 20
+RUN_S_MAX = 200
+
+ROUNDS = 100
+THREADS = [gauge.name for gauge in GAUGES].index("threads")
+
+
+@pytest.mark.slow
+def test_a_minute_of_misuse_leaves_nothing_behind() -> None:
+    start = ["-m", "gevent.monkey", "--module"] if is_patched() else ["-m"]
+    command = [sys.executable, *start, "loadtests.soak_client"]
+    command += ["--minutes", str(MINUTES), "--restart-s", str(RESTART_S)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
+
+    assert 0 == done.returncode, done.stdout
+
+
+def test_figures_that_go_up_and_down_do_not_grow() -> None:
+    assert [] == growth([rows(threads=10 + number % 3) for number in range(ROUNDS)])
+
+
+def test_a_thread_left_behind_now_and_then_is_growth() -> None:
+    figures = [rows(threads=10 + number % 2 + number // 10) for number in range(ROUNDS)]
+
+    assert ["threads: at most 14.0 before, at least 18.0 after"] == growth(figures)
+
+
+def test_every_gauge_is_read() -> None:
+    figures, classes = read()
+
+    assert len(GAUGES) == len(figures)
+    assert 1 <= figures[THREADS]
+    assert 1 <= classes["builtins.dict"]
+
+
+def rows(threads: float) -> list[float]:
+    """Return figures that stay, but for the number of threads."""
+    return [threads if place == THREADS else 5.0 for place in range(len(GAUGES))]
