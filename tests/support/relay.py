@@ -18,6 +18,7 @@ class Relay:
     Attributes:
         port: Where it listens.
         accepted: How many connections it has taken.
+        said: What the client of each connection has sent.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -25,6 +26,7 @@ class Relay:
         self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0
+        self.said: list[bytearray] = []
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._silent: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -41,12 +43,16 @@ class Relay:
             with self._lock:
                 self.accepted += 1
                 self._pairs.append((near, far))
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                said = bytearray()
+                self.said.append(said)
+            for way in ((near, far, said), (far, near, None)):
+                threading.Thread(target=self._pump, args=way, daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, copy: bytearray | None) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(CHUNK_BYTES):
+                if copy is not None:
+                    copy += chunk
                 if source not in self._silent:
                     sink.sendall(chunk)
         if source not in self._silent:
