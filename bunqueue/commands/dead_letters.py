@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bunqueue.commands.job_wire import pack_entry, pack_job, pack_list, pack_listing
+from bunqueue.commands.job_wire import list_header, pack_entry, pack_job, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.slices import Work
@@ -43,9 +43,8 @@ def dlq(peer: Peer, request: Request) -> Work[Reply]:
         if job.extra.dead
     )
     packed, entries = zip(*listed, strict=True) if listed else ((), ())
-    return b"".join(
-        (b"\x83\xa2ok\xc3\xa4jobs", pack_list(packed), b"\xa7entries", pack_list(entries))
-    )
+    header = list_header(len(listed))
+    return b"".join((b"\x83\xa2ok\xc3\xa4jobs", header, *packed, b"\xa7entries", header, *entries))
 
 
 @command("GetDlqStats", _QUEUE)

@@ -38,7 +38,7 @@ class ServerHost(LocalHost):
 
     def compact(self) -> None:
         """Hand free memory back to the system."""
-        memory.give_back()
+        memory.give_back(is_thorough=True)
 
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""

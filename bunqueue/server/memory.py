@@ -14,9 +14,14 @@ log = logging.getLogger(__name__)
 _LIBC: Final = "libc.so.6"
 
 
-def give_back() -> None:
-    """Collect what is left in cycles and free lists, and hand free pages back."""
-    gc.collect()
+def give_back(is_thorough: bool = False) -> None:
+    """Collect what is left in cycles and free lists, and hand free pages back.
+
+    Args:
+        is_thorough: Look at all of memory, which takes 0.3 s per 100,000 jobs that are there;
+            otherwise only at what is young.
+    """
+    gc.collect(2 if is_thorough else 1)
     try:
         trim = ctypes.CDLL(_LIBC).malloc_trim
     except (OSError, AttributeError):
