@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import list_header, pack_job, pack_listing, pack_view
+from bunqueue.commands.job_wire import list_header, pack_listing, pack_view
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.job import Job
@@ -46,7 +46,7 @@ def get_job_by_custom_id(peer: Peer, request: Request) -> Reply:
     job = peer.engine.find_by_custom_id(request["customId"])
     if job is None:
         raise NotFound("Job not found")
-    return _JOB + pack_job(job, peer.int64)
+    return _JOB + pack_view(job, None, peer.int64)
 
 
 @command("GetState", JOB_ID)

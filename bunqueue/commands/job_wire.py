@@ -239,9 +239,14 @@ def pack_job(job: Job, int64: bool) -> bytes:
     )
 
 
-def pack_view(job: Job, state: str, int64: bool) -> bytes:
-    """Return the packed job view of wire.md 3.2: the Job and ``state``, and its outcome if any."""
-    pairs = [_STATE + pack(state)]
+def pack_view(job: Job, state: str | None, int64: bool) -> bytes:
+    """Return the packed job view of wire.md 3.2: the Job and ``state``, and its outcome if any.
+
+    Args:
+        state: What a reader is told; None for the one command that does not tell.
+        int64: The receiver takes 64-bit integers in the payload.
+    """
+    pairs = [] if state is None else [_STATE + pack(state)]
     if job.result is not None and job.place == COMPLETED:
         result = job.result if int64 else narrowed(job.result)
         pairs.append(_key("returnvalue") + result)

@@ -119,6 +119,7 @@ def resume(engine: "Engine", queue_name: str, now: int) -> None:
     """Hand jobs out again; waiting pulls are served."""
     queue = engine.queues.get(queue_name)
     if queue is None:
+        announce(engine, "resumed", queue_name, "", now)
         return
     with queue.shard.lock:
         before = _settings(queue)

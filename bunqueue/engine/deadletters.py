@@ -200,7 +200,7 @@ def retry_dlq(
     count: int | None,
     now: int,
 ) -> Work[int]:
-    """Send dead letters back to waiting: one by id, or those that a filter lets through.
+    """Send dead letters back to waiting: those that a filter lets through, or one by id, or all.
 
     Returns:
         How many moved; those whose key another live job owns stay.
@@ -208,7 +208,7 @@ def retry_dlq(
     queue = engine.queues.get(queue_name)
     if queue is None:
         return 0
-    if job_id is not None:
+    if job_id is not None and filter is None:
         job = queue.failed.get(job_id)
         chosen = [] if job is None else [job]
     else:

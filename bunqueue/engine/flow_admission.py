@@ -133,7 +133,7 @@ def _refuse(engine: "Engine", jobs: Sequence[Job], all_planned: Sequence[FlowJob
         if planned.id in taken or find(planned.id) is not None:
             raise Refused(f"Flow job {planned.id} already exists")
         group_id = planned.own.get("groupId")
-        if group_id:
+        if group_id and not planned.own.get("dependsOn"):  # who is parked takes no room
             label = planned.queue_name, group_id
             queue = engine.open_queue(planned.queue_name)
             problem = admission.full_group(queue, planned.own, labelled[label])

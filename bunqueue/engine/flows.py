@@ -23,7 +23,7 @@ from bunqueue.engine.dependencies import (
 )
 from bunqueue.engine.events import emit
 from bunqueue.engine.failures import child_failed
-from bunqueue.engine.job import Job, note
+from bunqueue.engine.job import Job, keep_timeline, note
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.listing import CHILDREN_KEY, Listing
 from bunqueue.engine.locks import in_order
@@ -339,6 +339,7 @@ def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, n
             extra.flow = Ties(set())
         extra.flow.missing = set(_unsettled(engine, job))
         extra.depends_on.update(dict.fromkeys(extra.flow.missing))
+        keep_timeline(job)
         job.token = None
         job.started_at = 0
         job.run_at = now

@@ -173,6 +173,7 @@ class Groups:
         was_empty = group.head() is None
         heapq.heappush(group.ready, (job.priority, job.seq, job.stamp, job))
         if was_empty:
+            self._ring.pop(group.id, None)  # it may stand there still: its jobs left out of turn
             self._ring[group.id] = None
 
     def wake(self, group_id: str | None) -> None:

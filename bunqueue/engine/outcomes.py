@@ -230,7 +230,7 @@ def fail(
     Args:
         error: Its text.
         unrecoverable: No further attempts.
-        stack: Lines of the failure's stack; None keeps what an earlier failure left.
+        stack: Lines of the failure's stack; without any, those of an earlier failure stay.
         remove: If it was the last attempt: forget the job.
 
     Returns, raises: As ``ack``.
@@ -248,8 +248,9 @@ def fail(
         leases.check_token(job, token)
         memory = remember(job)
         failures = engine.totals.failed
-        if stack is not None:
-            job.own_extra().stacktrace = trimmed_stack(stack, job.options.stack_trace_limit)
+        lines = trimmed_stack(stack or (), job.options.stack_trace_limit)
+        if lines:
+            job.own_extra().stacktrace = lines
         text = None if error is None else error[:ERROR_CHARS_MAX]
         job.token = None
         charge(
@@ -326,7 +327,7 @@ def charge(
     attempt_reason = reason if is_over or reason != "max_attempts_exceeded" else "explicit_fail"
     _record(extra.history, [job.attempts, job.started_at, now, attempt_reason, error])
     if is_over or with_backoff:
-        if error is not None:
+        if error:  # an empty text tells nothing, so that the one before it stays
             extra.last_error = error
         note(job, "failed", now, error, job.attempts)
     else:

@@ -202,3 +202,27 @@ def test_a_negative_number_of_lines_keeps_none(world: World) -> None:
     world.ok("ClearLogs", id=job_id, keepLogs=-1)
 
     assert 0 == world.ok("GetLogs", id=job_id)["data"]["count"]
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+def test_a_job_found_by_its_custom_id_tells_why_it_failed(world: World) -> None:
+    world.push(jobId="a")
+    world.pull()
+    world.ok("FAIL", id="a", error="broke")
+
+    job = world.ok("GetJobByCustomId", customId="a")["job"]
+    assert ("broke", False) == (job.get("failedReason"), "state" in job)
+
+
+# -- dead letters chosen in two ways -------------------------------------------------------------
+
+
+def test_a_filter_of_dead_letters_counts_more_than_an_id(world: World) -> None:
+    job_id = world.push()
+    world.ok("Discard", id=job_id)
+
+    no_match = world.ok("RetryDlq", queue="q", jobId=job_id, filter={"reason": "stalled"})
+    match = world.ok("RetryDlq", queue="q", jobId="another", filter={})
+    assert ({"count": 0}, {"count": 1}) == (no_match, match)

@@ -152,6 +152,13 @@ def test_pause_and_resume_are_told_even_if_they_change_nothing(world: World) -> 
     assert ["paused", "paused", "resumed", "resumed"] == kinds(world)
 
 
+def test_resuming_a_queue_that_nobody_knows_is_told_too(world: World) -> None:
+    world.ok("Resume", queue="unheard-of")
+
+    assert ["resumed"] == kinds(world)
+    assert {"queues": []} == world.ok("ListQueues")
+
+
 # -- after the commit ------------------------------------------------------------------------------
 
 

@@ -46,6 +46,16 @@ def test_a_flow_comes_back_in_the_order_it_was_given(world: World) -> None:
     assert {"waiting-children": 1} == world.counts("pq")
 
 
+def test_who_waits_for_children_takes_no_room_in_a_group(world: World) -> None:
+    world.push("pq", groupId="g")
+    full = {"groupId": "g", "groupMaxSize": 1}
+    jobs = world.ok("PUSHF", jobs=[flow_child(), flow_parent(**full)])["data"]["jobs"]
+    refusal = world.error("PUSHF", jobs=[{**flow_parent([], "r", **full)}])
+
+    assert ["c", "p"] == [job["id"] for job in jobs]
+    assert "Group g has reached its maximum size of 1" == refusal
+
+
 def test_an_empty_flow_is_no_mistake(world: World) -> None:
     assert {"data": {"jobs": []}} == world.ok("PUSHF", jobs=[])
 

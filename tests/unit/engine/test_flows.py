@@ -349,6 +349,9 @@ def test_with_nothing_left_to_wait_for_it_is_back_in_line_at_once(world: World) 
     _, token = world.lease()
 
     assert {"data": {"moved": True}} == world.ok("MoveToWaitingChildren", id="a", token=token)
+    assert ["waiting", "active", "waiting"] == [
+        line["state"] for line in world.job("a")["timeline"]
+    ]
 
     assert "waiting" == world.state("a")
     assert "a" == world.pull()

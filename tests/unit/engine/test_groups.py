@@ -58,6 +58,17 @@ def test_a_group_that_gets_its_first_job_joins_at_the_tail(world: World) -> None
     assert ["b1", "a2", "c1"] == pulled(world, 3)
 
 
+@pytest.mark.parametrize("command", ["ChangePriority", "Cancel", "ChangeDelay"])
+def test_a_group_whose_only_job_left_its_lane_joins_at_the_tail(world: World, command: str) -> None:
+    jobs = [push(world, group, f"{group}1") for group in ("a", "b", "c")]
+    world.ok(command, id=jobs[0], **{"ChangePriority": {"priority": 3}}.get(command, {"delay": 5}))
+    world.forward(10)
+    if command == "Cancel":
+        push(world, "a", "a1")
+
+    assert ["b1", "c1", "a1"] == pulled(world, 3)
+
+
 def test_inside_a_group_the_lower_number_goes_first_then_admission(world: World) -> None:
     for data, priority in (("late", 7), ("first", 0), ("second", 0), ("mid", 3)):
         push(world, "a", data, priority=priority, lifo=True)

@@ -134,6 +134,40 @@ def test_a_failure_without_a_stack_keeps_the_old_one(world: World) -> None:
     assert ["a"] == world.job(job_id)["stacktrace"]
 
 
+@pytest.mark.parametrize("stack", [[], ["", "  "]])
+def test_a_stack_without_lines_is_none(world: World, stack: list[str]) -> None:
+    job_id = world.push(backoff=0)
+    world.pull()
+    world.ok("FAIL", id=job_id, stack=stack)
+    assert None is world.job(job_id)["stacktrace"]
+
+    world.pull()
+    world.ok("FAIL", id=job_id, stack=["a"])
+    world.pull()
+    world.ok("FAIL", id=job_id, stack=stack)
+    assert ["a"] == world.job(job_id)["stacktrace"]
+
+
+def test_a_limit_of_no_lines_keeps_no_stack(world: World) -> None:
+    job_id = world.push(stackTraceLimit=0)
+    world.pull()
+    world.ok("FAIL", id=job_id, stack=["a"])
+
+    assert None is world.job(job_id)["stacktrace"]
+
+
+def test_an_empty_text_is_no_reason_to_have_failed(world: World) -> None:
+    job_id = world.push(backoff=0, maxAttempts=5)
+    world.pull()
+    world.ok("FAIL", id=job_id, error="")
+    assert "failedReason" not in world.job(job_id)
+
+    for error in ("broke", ""):
+        world.pull()
+        world.ok("FAIL", id=job_id, error=error)
+    assert "broke" == world.job(job_id)["failedReason"]
+
+
 def test_a_stack_keeps_ten_lines_of_the_first_hundred_by_default(world: World) -> None:
     job_id = world.push()
     world.pull()
