@@ -414,6 +414,7 @@ class Engine:
                     delivery.peer = None
                     if delivery.renewals == 0:
                         sweeps.release(self, job, now)
+                        job.token = None  # a late outcome counts after T9, T10 and T15 only
                         touched[job.queue] = None
             for queue in touched:
                 with queue.shard.lock:

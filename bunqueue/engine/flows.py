@@ -109,9 +109,9 @@ def link(engine: "Engine", parent: Job, child_id: str, now: int) -> None:
         extra.flow = Ties(set())
     ties = extra.flow
     extra.depends_on[child_id] = None
-    extra.children_ids[child_id] = None
     if ties.listing is None or ties.listing.data is not parent.data:
-        ties.listing = Listing(parent.data)
+        ties.listing = Listing(parent.data, extra.children_ids)
+    extra.children_ids[child_id] = None
     parent.data = ties.listing.add(child_id)
     register_under(engine, parent, (child_id,))
     drop_record(engine, parent, child_id)
@@ -178,7 +178,7 @@ def update_parent(engine: "Engine", child_id: str, parent_id: str, now: int) -> 
         if present not in (None, PENDING, parent_id):
             raise Refused(f"Child job {child_id} already belongs to parent {present}")
         extra = parent.extra
-        is_declared = child_id in extra.depends_on and child_id in extra.children_ids
+        is_declared = child_id in extra.children_ids
         if not is_declared:
             if parent.place not in (QUEUED, PARKED):
                 raise WrongPlace(_not_linkable(parent_id))

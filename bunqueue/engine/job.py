@@ -35,7 +35,7 @@ class Job:
         stamp: Counts leaving the run set out of turn; entries of an older stamp are stale.
         delivery: The present run, or None.
         token: Lock token of the last delivery, kept after a stall so that its late ACK counts; None
-            when an explicit outcome or move has settled it.
+            when an outcome, a move or the end of its connection has settled it.
         result: Packed result, or None when there is none (a null result is packed nil).
         dirty: What the storage has still to write, bits of ``ports.Storage``.
     """

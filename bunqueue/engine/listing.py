@@ -6,7 +6,8 @@ child that is linked costs time in proportion to all the children before: that w
 child is appended there; what remains is one copy of the bytes, and the push takes 0.1 ms.
 """
 
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
 from bunqueue.protocol.codec import pack, unpack
 
@@ -22,16 +23,20 @@ class Listing:
 
     __slots__ = ("data", "_head", "_ids", "_known")
 
-    def __init__(self, data: bytes) -> None:
-        """Read packed data; what is no map is lost, a list that is none too."""
+    def __init__(self, data: bytes, children: Collection[str]) -> None:
+        """Read packed data; what is no map is lost, and so is a list of others.
+
+        Args:
+            data: Of the parent.
+            children: The ids of those it has.
+        """
         value = unpack(data)
         fields = dict(value) if isinstance(value, dict) else {}
-        listed: Any = fields.pop(CHILDREN_KEY, None)
-        ids = listed if isinstance(listed, list) else []
-        self.data = data
-        self._known = {child_id for child_id in ids if isinstance(child_id, str)}
-        self._ids = bytearray(b"".join(map(pack, ids)))
-        self._head = len(ids), pack({**fields, CHILDREN_KEY: []})[:-1]
+        fields.pop(CHILDREN_KEY, None)
+        self._known = set(children)
+        self._ids = bytearray(b"".join(map(pack, children)))
+        self._head = len(children), pack({**fields, CHILDREN_KEY: []})[:-1]
+        self.data = self._packed()
 
     def add(self, child_id: str) -> bytes:
         """Return the data with one more child, or as it is if it names that child already."""
@@ -40,8 +45,12 @@ class Listing:
             count, before = self._head
             self._head = count + 1, before
             self._ids += pack(child_id)
-            self.data = before + _array_header(count + 1) + self._ids
+            self.data = self._packed()
         return self.data
+
+    def _packed(self) -> bytes:
+        count, before = self._head
+        return before + _array_header(count) + self._ids
 
 
 def _array_header(count: int) -> bytes:

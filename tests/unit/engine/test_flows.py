@@ -198,6 +198,25 @@ def test_a_declared_child_is_only_filled_in(world: World) -> None:
     assert "p" == world.job("c")["parentId"]
 
 
+def test_a_child_declared_without_a_dependency_is_not_waited_for(world: World) -> None:
+    world.push(jobId="p", childrenIds=["c"], data=5)
+    world.push(jobId="c")
+    world.ok("UpdateParent", childId="c", parentId="p")
+
+    parent = world.job("p")
+    assert ([], 5, "waiting") == (parent["dependsOn"], parent["data"], parent["state"])
+    assert "p" == world.job("c")["parentId"]
+
+
+def test_a_linked_child_is_listed_behind_those_the_parent_was_pushed_with(world: World) -> None:
+    world.push(jobId="p", childrenIds=["x", "y"], data={"a": 1})
+    world.push(jobId="c", parentId="p", data={"__parentId": "p", "__parentQueue": "q"})
+
+    parent = world.job("p")
+    assert ["x", "y", "c"] == parent["childrenIds"] == parent["data"]["__childrenIds"]
+    assert ["c"] == parent["dependsOn"]
+
+
 def test_a_completed_child_holds_nothing_up(world: World) -> None:
     world.push(jobId="c")
     complete(world, "c", result=3)
