@@ -459,9 +459,11 @@ def _edge_refusal(
     engine: "Engine", own: Mapping[str, Any], custom_id: str | None, batch: Mapping[str, None]
 ) -> str | None:
     """Return why the push cannot repeat, or have its dependencies, parent or id, or None."""
-    problem = None if own.get("repeat") is None else repeats.refusal(own)
-    if problem is None and own.get("dependsOn"):
+    problem = None
+    if own.get("dependsOn"):
         problem = dependencies.refusal(engine, own, custom_id, batch)
+    if problem is None and own.get("repeat") is not None:
+        problem = repeats.refusal(own)
     parent_id = linked_parent(own)
     if problem is None and parent_id is not None:
         problem = link_refusal(engine, own, parent_id, custom_id)

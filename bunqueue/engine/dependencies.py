@@ -357,15 +357,22 @@ def gone(engine: "Engine", job: Job) -> None:
                 engine.graph.later(engine, fail_orphan, consumer, job.id)
 
 
-def release(engine: "Engine", job: Job, now: int) -> None:
-    """Let a parked job that misses nothing any more go, once that is committed."""
+def release(engine: "Engine", job: Job, now: int, *, by_edit: bool = False) -> None:
+    """Let a parked job that misses nothing any more go, once that is committed.
+
+    Args:
+        engine, job, now: Where, who, when.
+        by_edit: It misses nothing because an edge was dropped; its timeline, which tells of what
+            the job went through, then has no line of it, as with the reference.
+    """
     with job.queue.shard.lock:
         ties = job.extra.flow
         if job.place != PARKED or ties is None or ties.missing or ties.is_released:
             return
         ties.is_released = True
         high = "prioritized" if job.priority > 0 else "waiting"
-        note(job, "delayed" if job.run_at > now else high, now)
+        if not by_edit:
+            note(job, "delayed" if job.run_at > now else high, now)
         engine.storage.changed(job)
     engine.storage.sync(_unrelease, (engine, job, now), _released)
 
@@ -402,8 +409,9 @@ def _unrelease(engine: "Engine", job: Job, _now: int) -> None:
 def hold_back(engine: "Engine", job: Job) -> None:
     """Let a released job go on waiting."""
     ties_of(job).is_released = False
-    if job.extra.timeline:
-        job.extra.timeline.pop()
+    timeline = job.extra.timeline
+    if timeline and timeline[-1][0] != "waiting-children":
+        timeline.pop()
     engine.storage.changed(job)
 
 

@@ -61,7 +61,7 @@ def child_failed(engine: "Engine", job: Job, error: str | None, now: int) -> Non
     parent = engine.index.get(job.extra.parent_id or "")
     if parent is None or parent not in engine.graph.consumers.get(job.id, ()):
         return
-    record = (parent.id, job.id, job.queue.name, mode, error or NO_ERROR, now)
+    record = (parent.id, job.id, job.queue.name, mode, NO_ERROR if error is None else error, now)
     put_record(engine, parent, record)
     engine.storage.sync(_reconsider, (engine, parent, job))
     engine.graph.later(engine, apply, parent, record)
@@ -113,7 +113,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
             errors[label] = error
         engine.storage.sync(_unapply, (engine, parent, before, noted, label, error_before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
-        release(engine, parent, now)
+        release(engine, parent, now, by_edit=True)
         emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 

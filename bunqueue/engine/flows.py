@@ -86,10 +86,12 @@ def link_refusal(
     parent = engine.index.get(parent_id)
     if parent is None:
         return f"Parent job not found: {parent_id}"
+    if parent.place not in (QUEUED, PARKED):
+        return _not_linkable(parent_id)
     queue_name = own["data"][PARENT_QUEUE_KEY]
-    if parent.queue.name != queue_name:
-        return f"Parent job {parent_id} belongs to queue {parent.queue.name}, not {queue_name}"
-    return None if parent.place in (QUEUED, PARKED) else _not_linkable(parent_id)
+    if parent.queue.name == queue_name:
+        return None
+    return f"Parent job {parent_id} belongs to queue {parent.queue.name}, not {queue_name}"
 
 
 def _not_linkable(parent_id: str) -> str:
@@ -282,7 +284,7 @@ def _go_on(engine: "Engine", parent: Job, now: int) -> None:
     ties = parent.extra.flow
     if parent.place != PARKED or ties is None or ties.missing or ties.is_released:
         return
-    release(engine, parent, now)
+    release(engine, parent, now, by_edit=True)
     emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 

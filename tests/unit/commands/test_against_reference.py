@@ -226,3 +226,20 @@ def test_a_filter_of_dead_letters_counts_more_than_an_id(world: World) -> None:
     no_match = world.ok("RetryDlq", queue="q", jobId=job_id, filter={"reason": "stalled"})
     match = world.ok("RetryDlq", queue="q", jobId="another", filter={})
     assert ({"count": 0}, {"count": 1}) == (no_match, match)
+
+
+# -- which of two problems is told ---------------------------------------------------------------
+
+
+def test_a_parent_that_has_begun_counts_more_than_its_queue(world: World) -> None:
+    world.push(jobId="a")
+    world.pull()
+    data = {"__parentId": "a", "__parentQueue": "elsewhere"}
+
+    text = "Parent job a is not linkable"
+    assert text == world.error("PUSH", queue="q", parentId="a", data=data)
+
+
+def test_a_missing_dependency_counts_more_than_a_wrong_repetition(world: World) -> None:
+    text = "Dependency job not found: nobody"
+    assert text == world.error("PUSH", queue="q", dependsOn=["nobody"], repeat={"every": 0})

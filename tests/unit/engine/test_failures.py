@@ -117,6 +117,27 @@ def test_a_failure_without_a_text_has_one_for_the_parent(world: World) -> None:
     assert {"q:c0": "unknown error"} == failed(world)
 
 
+def test_an_empty_text_stays_empty_for_the_parent(world: World) -> None:
+    push(world, **CONTINUE)
+    fail(world, error="")
+
+    assert {"q:c0": ""} == failed(world)
+
+
+@pytest.mark.parametrize("policy", [CONTINUE, REMOVE])
+def test_a_parent_let_go_by_a_policy_has_no_line_of_it(
+    world: World, policy: dict[str, bool]
+) -> None:
+    push(world, 1, **policy)
+    fail(world)
+
+    job = world.job("p")
+    assert ("waiting", ["waiting-children"]) == (
+        job["state"],
+        [line["state"] for line in job["timeline"]],
+    )
+
+
 def test_a_failure_that_is_tried_again_does_nothing_to_the_parent(world: World) -> None:
     push(world, **FAIL, **{"maxAttempts": 2})
     fail(world)
