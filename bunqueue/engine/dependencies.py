@@ -362,22 +362,25 @@ def release(engine: "Engine", job: Job, now: int, *, by_edit: bool = False) -> N
 
     Args:
         engine, job, now: Where, who, when.
-        by_edit: It misses nothing because an edge was dropped; its timeline, which tells of what
-            the job went through, then has no line of it, as with the reference.
+        by_edit: It misses nothing because an edge was dropped. Then it may run at once, whatever
+            its delay, and its timeline has no line of it.
     """
     with job.queue.shard.lock:
         ties = job.extra.flow
         if job.place != PARKED or ties is None or ties.missing or ties.is_released:
             return
         ties.is_released = True
+        run_at = job.run_at
         high = "prioritized" if job.priority > 0 else "waiting"
-        if not by_edit:
+        if by_edit:
+            job.run_at = now
+        else:
             note(job, "delayed" if job.run_at > now else high, now)
         engine.storage.changed(job)
-    engine.storage.sync(_unrelease, (engine, job, now), _released)
+    engine.storage.sync(_unrelease, (engine, job, now, run_at), _released)
 
 
-def _released(engine: "Engine", job: Job, now: int) -> None:
+def _released(engine: "Engine", job: Job, now: int, _run_at: int) -> None:
     """Show a released job to the workers, after the commit."""
     ties = job.extra.flow
     if job.place != PARKED or ties is None or not ties.is_released:
@@ -399,10 +402,11 @@ def show_parked(engine: "Engine", job: Job, now: int) -> None:
         engine.serve(queue, now)
 
 
-def _unrelease(engine: "Engine", job: Job, _now: int) -> None:
+def _unrelease(engine: "Engine", job: Job, _now: int, run_at: int) -> None:
     """Undo a release that could not be committed."""
     ties = job.extra.flow
     if job.place == PARKED and ties is not None and ties.is_released:
+        job.run_at = run_at
         hold_back(engine, job)
 
 

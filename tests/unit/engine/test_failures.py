@@ -138,6 +138,32 @@ def test_a_parent_let_go_by_a_policy_has_no_line_of_it(
     )
 
 
+@pytest.mark.parametrize("policy", [CONTINUE, REMOVE, IGNORE])
+def test_a_parent_let_go_by_a_policy_runs_at_once_whatever_its_delay(
+    world: World, policy: dict[str, bool]
+) -> None:
+    delayed = flow_parent(delay=60_000, priority=2)
+    world.ok("PUSHF", jobs=[flow_child(maxAttempts=1, **policy), delayed])
+    world.pull()
+    world.clock.ms += 5
+    world.ok("FAIL", id="c")
+
+    assert ("prioritized", world.now) == (world.state("p"), world.job("p")["runAt"])
+    assert "p" == world.pull("pq")
+
+
+def test_a_policy_that_could_not_be_committed_leaves_the_delay() -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=[flow_child(maxAttempts=1, **REMOVE), flow_parent(delay=60_000)])
+    due_at = world.job("p")["runAt"]
+    world.pull()
+    world.storage.fails = True
+    world.go("FAIL", id="c")
+    world.storage.fails = False
+
+    assert ("waiting-children", due_at) == (world.state("p"), world.job("p")["runAt"])
+
+
 def test_a_failure_that_is_tried_again_does_nothing_to_the_parent(world: World) -> None:
     push(world, **FAIL, **{"maxAttempts": 2})
     fail(world)

@@ -271,6 +271,17 @@ def test_a_removed_child_leaves_both_sides_and_frees_the_parent(world: World) ->
     assert ("waiting", "waiting-children") == (told[-1]["eventType"], told[-1]["prev"])
 
 
+def test_a_parent_without_its_last_child_runs_at_once_whatever_its_delay(world: World) -> None:
+    world.ok("PUSHF", jobs=[flow_child(), flow_parent(delay=60_000)])
+    world.ok("RemoveChildDependency", id="c")
+
+    job = world.job("p")
+    assert ("waiting", ["waiting-children"]) == (
+        job["state"],
+        [line["state"] for line in job["timeline"]],
+    )
+
+
 def test_removing_what_is_no_child(world: World) -> None:
     world.push(jobId="c", parentId="gone")
     world.push("pq", jobId="p")
