@@ -227,7 +227,7 @@ def remove_child_dependency(engine: "Engine", child_id: str, now: int) -> bool:
     """Detach a child from its parent, which goes on if it misses nothing else.
 
     Returns:
-        False if the parent does not know the child.
+        False if the child has finished, or the parent does not know it: nothing was changed.
 
     Raises:
         NotFound, Refused: There is no such job, or it has no parent.
@@ -239,7 +239,7 @@ def remove_child_dependency(engine: "Engine", child_id: str, now: int) -> bool:
     if parent_id is None:
         raise Refused(f"Job {child_id} has no parent")
     parent = _visible(engine, parent_id)
-    if parent is None:
+    if parent is None or child.place in (COMPLETED, FAILED):
         return False
     with engine.identity_lock, in_order((child.queue.shard, parent.queue.shard)):
         extra = parent.extra

@@ -282,6 +282,22 @@ def test_a_parent_without_its_last_child_runs_at_once_whatever_its_delay(world: 
     )
 
 
+def test_a_child_that_has_finished_stays_with_its_parent(world: World) -> None:
+    world.ok(
+        "PUSHF", jobs=[flow_child("a", maxAttempts=1), flow_child("b"), flow_parent(["a", "b"])]
+    )
+    world.pull()
+    world.ok("FAIL", id="a")
+    world.pull()
+    world.ok("ACK", id="b", result=1)
+
+    for child in ("a", "b"):
+        assert {"removed": False} == world.ok("RemoveChildDependency", id=child)
+        assert "p" == world.job(child)["parentId"]
+    assert ["a", "b"] == world.job("p")["dependsOn"]
+    assert {"q:b": 1} == values(world)
+
+
 def test_removing_what_is_no_child(world: World) -> None:
     world.push(jobId="c", parentId="gone")
     world.push("pq", jobId="p")
