@@ -312,7 +312,7 @@ class JobOptions:
             if value is None:
                 value = option.default
             elif isinstance(option.default, bool):
-                value = bool(value)
+                value = is_truthy(value)
             elif isinstance(value, float) and value.is_integer():
                 value = int(value)
             setattr(self, option.python, value)
@@ -336,6 +336,11 @@ _key_of: Callable[[Callable[[str], Any]], tuple[Any, ...]] = eval(
 
 _NONE_GIVEN = (None,) * len(_SHARED)
 _interned[_NONE_GIVEN] = DEFAULT_OPTIONS
+
+
+def is_truthy(value: Any) -> bool:
+    """Read a value's truth as JavaScript does: an empty list or map is true, no number is not."""
+    return isinstance(value, (list, dict, bytes)) or bool(value and value == value)
 
 
 def shared_options(request: Mapping[str, Any]) -> JobOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -212,3 +213,13 @@ def test_sets_that_come_once_do_not_end_the_sharing(monkeypatch: pytest.MonkeyPa
     assert shared_options({"timeout": 99}) is shared_options({"timeout": 99})
     assert shared_options({}) is DEFAULT_OPTIONS
     assert 4 >= len(options._interned)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_true"),
+    [(1, True), ("no", True), ({}, True), ([], True), (0, False), ("", False), (math.nan, False)],
+)
+def test_a_flag_is_read_as_javascript_reads_it(value: object, is_true: bool) -> None:
+    options = shared_options({"removeOnComplete": value, "failParentOnFailure": value})
+
+    assert (is_true, is_true) == (options.remove_on_complete, options.fail_parent_on_failure)

@@ -1,0 +1,1 @@
+"""Parts of the differential run: what is sent, how replies are compared, what may differ."""
