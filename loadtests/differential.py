@@ -9,7 +9,8 @@ everything that can be read. A difference is explained by a rule of loadtests/di
 or it is printed and the exit status is 1. How often each rule was used is printed at the end.
 
 Options:
-  --reference=DIR    Where npm install bun bunqueue@2.9.5 was run; BUNQUEUE_TEST_REFERENCE if absent.
+  --reference=DIR    Where npm install bun bunqueue@2.9.5 was run; if absent what
+                     BUNQUEUE_TEST_REFERENCE names.
   --seed=SEED        Which sequences; any text. [default: 1]
   --sequences=N      How many sequences. [default: 300]
   --only=N           Only the sequence with this number.
@@ -43,8 +44,8 @@ from loadtests.servers import (
     reference_command,
     stop_servers_on_sigterm,
 )
+from tests.support.reference import DIRECTORY_VARIABLE
 
-REFERENCE_VARIABLE = "BUNQUEUE_TEST_REFERENCE"
 NEEDED = frozenset({"cmd", "queue", "jobs", "id", "ids", "count", "grace", "name"})
 PROGRESS_EVERY = 25
 TEXT_CHARS_MAX = 700
@@ -217,9 +218,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     arguments = docopt(__doc__ or "", argv)
     stop_servers_on_sigterm()
-    directory = arguments["--reference"] or os.environ.get(REFERENCE_VARIABLE)
+    directory = arguments["--reference"] or os.environ.get(DIRECTORY_VARIABLE)
     if not directory:
-        print(f"Give --reference or set {REFERENCE_VARIABLE}.", file=sys.stderr)
+        print(f"Give --reference or set {DIRECTORY_VARIABLE}.", file=sys.stderr)
         return 2
     only = arguments["--only"]
     numbers = [int(only)] if only else range(int(arguments["--sequences"]))

@@ -435,7 +435,7 @@ def _more_is_told(spot: Spot) -> bool:
 
 
 def _key_let_go(spot: Spot) -> bool:
-    """Its owner is gone by Drain, Clean or the end of its life; the entry of the reference stays."""
+    """Its owner is gone by Drain or Clean; the entry of the reference stays."""
     return (
         spot.cmd == "GetDeduplicationJobId"
         and spot.ours is None

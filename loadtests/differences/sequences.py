@@ -42,7 +42,9 @@ OPTION_FAMILIES: Mapping[str, tuple[str, ...]] = {
     "removal": ("removeOnComplete", "removeOnFail"),
     "spans": ("ttl", "timeout", "stallTimeout"),
     "repeats": ("repeat",),
-    "labels": ("durable", "keepLogs", "sizeLimit", "timestamp", "tags", "debounceId", "debounceTtl"),
+    "labels": (
+        "durable", "keepLogs", "sizeLimit", "timestamp", "tags", "debounceId", "debounceTtl",
+    ),
 }  # fmt: skip
 FREE_OPTIONS = frozenset({"jobId", "customId"})  # given by other means
 
@@ -104,13 +106,15 @@ WEIGHTS: Mapping[str, tuple[float, str | None]] = {
     },
     "GetGroupsJobsCount": (0.8, "groups"),
     **dict.fromkeys(("Dlq", "RetryDlq"), (2.5, "letters")),
-    **dict.fromkeys(("GetDlqStats", "RemoveDlqJob", "SetDlqConfig", "GetDlqConfig"), (1, "letters")),
+    **dict.fromkeys(("GetDlqStats", "RemoveDlqJob"), (1, "letters")),
+    **dict.fromkeys(("SetDlqConfig", "GetDlqConfig"), (1, "letters")),
     "PurgeDlq": (0.4, "letters"),
     "SetStallConfig": (0.7, "letters"),
     "GetStallConfig": (0.5, "letters"),
     "Cron": (5, "crons"),
     **dict.fromkeys(("CronGet", "CronDelete", "CronList"), (1.5, "crons")),
-    **dict.fromkeys(("RegisterWorker", "UnregisterWorker", "ListWorkers", "Heartbeat"), (1.5, "staff")),
+    **dict.fromkeys(("RegisterWorker", "UnregisterWorker"), (1.5, "staff")),
+    **dict.fromkeys(("ListWorkers", "Heartbeat"), (1.5, "staff")),
     "AddWebhook": (3, "staff"),
     **dict.fromkeys(("RemoveWebhook", "ListWebhooks", "SetWebhookEnabled"), (1, "staff")),
     **dict.fromkeys(("Metrics", "DashboardQueue", "DashboardQueues"), (0.7, "figures")),
