@@ -170,10 +170,10 @@ def _in_backoff(spot: Spot) -> bool:
 
 def _batch_took_it(spot: Spot) -> bool:
     """A batch was refused by both for one job, and the reference has completed the other."""
-    failed = {told.sent.get("id") for told in spot.story.asked("FAIL")}
+    failed = [told.sent.get("id") for told in spot.story.asked("FAIL")]
     batch = (told for told in spot.story.asked("ACKB") if told.step == spot.told.step)
     took = spot.their_error == "Job not found" or _state_of(spot.told.theirs) == "completed"
-    return took and any(failed & set(told.sent["ids"]) for told in batch)
+    return took and any(each in failed for told in batch for each in told.sent["ids"])
 
 
 def _job_at(spot: Spot) -> Any:
@@ -221,7 +221,7 @@ def _flow_ids(story: Story) -> set[str]:
 def _flow_ids_of(told: Told) -> set[str]:
     if told.request["cmd"] != "PUSHF" or not told.ours.get("ok"):
         return set()
-    return {job["id"] for job in told.sent["jobs"]}
+    return {job["id"] for job in told.sent["jobs"] if isinstance(job["id"], str)}
 
 
 def _pushed(request: Request) -> list[Request]:
@@ -383,7 +383,7 @@ def _same_batch(story: Story, *job_ids: str) -> bool:
 
 def _flag_as_given(spot: Spot) -> bool:
     """What is no flag was given as one, and the reference shows it as it is."""
-    given = {step.get("spoiled") for step in spot.story.steps}
+    given = [step.get("spoiled") for step in spot.story.steps]
     return spot.key in given and isinstance(spot.ours, bool) and not isinstance(spot.theirs, bool)
 
 
@@ -479,7 +479,7 @@ def _names_of_nothing(spot: Spot) -> bool:
     """Only queues without a job differ."""
     theirs, ours = spot.told.theirs, spot.told.ours
     if spot.cmd == "ListQueues":
-        names = [{name for name in reply["queues"]} for reply in (theirs, ours)]
+        names = [{str(name) for name in reply["queues"]} for reply in (theirs, ours)]
         return names[0] >= names[1] or names[0] <= names[1]
     if spot.cmd == "DashboardQueues":
         rows = [
