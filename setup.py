@@ -39,6 +39,7 @@ EXTRAS["test"] = [
     "hypothesis>=6.150",
     "time-machine>=3",
     "trustme>=1.2",
+    "locust>=2.40",
     *EXTRAS["flask"],
     *EXTRAS["rich"],
 ]

@@ -1,0 +1,1 @@
+"""What the Locust scenarios share: their user, its options, what it reports and counts."""

@@ -1,0 +1,1 @@
+"""One scenario a file; the first line of its class is the question that it answers."""
