@@ -7,8 +7,9 @@ Called as python -m loadtests.soak_client; with python -m gevent.monkey --module
 module's name everything runs on greenlets. Starts a broker of its own and goes round after round:
 adds from short-lived threads and from native ones, deadlines that pass, callers that are
 interrupted, jobs that are cancelled or outlive their time, workers closed by force, listeners,
-flows and Simple Mode apps opened and closed, links cut, and the broker killed and started again.
-Between rounds, when nothing is under way, it counts what the process holds.
+flows, forwarders, child processes and Simple Mode apps opened and closed, links cut, and the broker
+killed and started again. Between rounds, when nothing is under way, it counts what the process
+holds.
 
 Prints a table over time and a verdict; the exit status is 1 if anything has grown.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +32,7 @@ from pathlib import Path
 from docopt import docopt
 
 from loadtests.servers import HOST, Server, free_port, our_command, stop_servers_on_sigterm
-from loadtests.soak_gauges import GAUGES, Figures, growth, read
+from loadtests.soak_gauges import GAUGES, growth, read
 from loadtests.soak_load import Load
 
 WARM_UP_SHARE = 0.2  # as growth() leaves out
@@ -41,13 +43,14 @@ class Watch:
     """What was read between the rounds.
 
     Attributes:
-        figures: All of it.
+        series: For each gauge, what was read. Arrays, of which there are never more: nothing that
+            grows by itself.
         warm, last: Objects by class after the warm-up and in the end.
     """
 
     def __init__(self, for_s: float, line_s: float) -> None:
         self.begin = time.monotonic()
-        self.figures: list[Figures] = []
+        self.series = [array("d") for _ in GAUGES]
         self.warm: Counter[str] = Counter()
         self.last: Counter[str] = Counter()
         self._warm_at_s = for_s * WARM_UP_SHARE
@@ -57,7 +60,8 @@ class Watch:
     def note(self, counts: Counter[str]) -> None:
         """Read the gauges, and print a line when it is time for one."""
         figures, self.last = read()
-        self.figures.append(figures)
+        for one, figure in zip(self.series, figures, strict=True):
+            one.append(figure)
         now_s = time.monotonic() - self.begin
         if not self.warm and now_s >= self._warm_at_s:
             self.warm = self.last
@@ -89,7 +93,7 @@ def header() -> str:
     return "".join([f"{'s':>6}", *names, f"{'rounds':>8}", f"{'added':>9}", f"{'errors':>8}"])
 
 
-def line(at_s: float, figures: Figures, counts: Counter[str]) -> str:
+def line(at_s: float, figures: Sequence[float], counts: Counter[str]) -> str:
     shown = [
         f"{figure:>10,.{1 if gauge.unit else 0}f}"
         for gauge, figure in zip(GAUGES, figures, strict=True)
@@ -113,9 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 soak(load, server, watch, for_s, float(given["--restart-s"]))
             finally:
                 load.close()
-    print(line(for_s, watch.figures[-1], load.counts))
+    print(line(for_s, [one[-1] for one in watch.series], load.counts))
     print("done:", ", ".join(f"{count:,} {what}" for what, count in sorted(load.counts.items())))
-    grown = [*growth(watch.figures), *load.missed()]
+    grown = [*growth(watch.series), *load.missed()]
     for what in grown:
         print(what)
     if grown:

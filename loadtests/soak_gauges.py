@@ -8,12 +8,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from loadtests.processes import tree
 
 ME = Path("/proc/self")
 
@@ -34,12 +35,13 @@ class Gauge:
 GAUGES = (
     Gauge("threads", "", 0),
     Gauge("greenlets", "", 0),
+    Gauge("children", "", 0),
     Gauge("sockets", "", 0),
     Gauge("files", "", 0),
     Gauge("pending", "", 0),
     Gauge("parts", "", 0),
-    # Caches of the library and of the interpreter fill up by and by: a leak of one object in each
-    # of a thousand rounds shows against this.
+    # Caches of the library and of the interpreter fill up by and by; a leak of one object a round
+    # shows against this within ten minutes.
     Gauge("objects", "", 200, 0.002),
     # The allocator keeps what a peak has needed, and peaks differ.
     Gauge("memory", "MiB", 2.0, 0.03),
@@ -54,15 +56,8 @@ PARTS = frozenset(
 )  # fmt: skip
 
 
-Figures = Sequence[float]
-"""One figure per gauge, in their order."""
-
-
-def read() -> tuple[Figures, Counter[str]]:
-    """Read all gauges of this process, and count the objects of each class; garbage goes first.
-
-    The figures are an array, which the collector does not see: a thousand of them are no growth.
-    """
+def read() -> tuple[list[float], Counter[str]]:
+    """Read all gauges of this process, and count the objects of each class; garbage goes first."""
     gc.collect()
     found = gc.get_objects()
     classes = Counter(_name_of(type(thing)) for thing in found)
@@ -75,6 +70,7 @@ def read() -> tuple[Figures, Counter[str]]:
     figures = {
         "threads": _status("Threads:"),
         "greenlets": _greenlets(found),
+        "children": len(tree([os.getpid()])) - 1,
         "sockets": sum(target.startswith("socket:") for target in files),
         "files": len(files),
         "pending": _pending(found),
@@ -82,22 +78,24 @@ def read() -> tuple[Figures, Counter[str]]:
         "objects": len(found),
         "memory": _status("VmRSS:") / 1024,
     }
-    return array("d", [figures[gauge.name] for gauge in GAUGES]), classes
+    return [figures[gauge.name] for gauge in GAUGES], classes
 
 
-def growth(read_so_far: Sequence[Figures]) -> list[str]:
+def growth(series: Sequence[Sequence[float]]) -> list[str]:
     """Say which figures have grown: the least of the end is more than the most of the beginning.
 
     What is being closed may be counted for a moment longer, so figures go up and down by a few; one
     that grows leaves its beginning behind for good. The first fifth is left out: caches fill, pools
     of threads reach their size.
+
+    Args:
+        series: For each gauge, what was read in each round.
     """
-    warm = read_so_far[len(read_so_far) // 5 :]
-    part = max(1, len(warm) // 4)
     said = []
-    for place, gauge in enumerate(GAUGES):
-        before = max(figures[place] for figures in warm[:part])
-        after = min(figures[place] for figures in warm[-part:])
+    for gauge, figures in zip(GAUGES, series, strict=True):
+        warm = figures[len(figures) // 5 :]
+        part = max(1, len(warm) // 4)
+        before, after = max(warm[:part]), min(warm[-part:])
         if after > before + gauge.slack + before * gauge.share:
             said.append(f"{gauge.name}: at most {before:,.1f} before, at least {after:,.1f} after")
     return said

@@ -16,7 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bunqueue import Bunqueue, BunqueueError, FlowProducer, Job, Queue, QueueEvents, Worker
+from bunqueue import (
+    Bunqueue,
+    BunqueueError,
+    FlowProducer,
+    Job,
+    Queue,
+    QueueEvents,
+    SandboxedWorker,
+    Worker,
+)
 from bunqueue.client import worlds
 from loadtests.servers import Server
 
@@ -29,6 +38,7 @@ TIMEOUTS = 3  # so many in a row end a link
 SHORT_S = 0.02
 REST_S_MAX = 60.0
 NEVER_MS = 3_600_000
+SANDBOX_EVERY = 10  # rounds: a child is an interpreter of its own
 
 
 class Interrupted(Exception):
@@ -71,6 +81,8 @@ class Load:
             self._listen,
             self._flow,
             self._simple,
+            self._forward,
+            self._sandbox,
             self._cut_links,
         ):
             with self._forgiven():
@@ -105,7 +117,8 @@ class Load:
         """Say what a soak of any length should have done and has not."""
         wanted = (
             "added", "handled", "outages", "timeouts", "interrupted", "cancelled", "outlived",
-            "forced", "events", "flows", "apps", "cuts",
+            "forced", "events", "flows", "apps", "forwarded",
+            "children killed", "cuts",
         )  # fmt: skip
         return [f"{what}: never" for what in wanted if not self.counts[what]]
 
@@ -249,6 +262,42 @@ class Load:
             app.queue.obliterate()
         finally:
             app.close(force=True)
+
+    def _forward(self) -> None:
+        """Hand jobs of an embedded queue over to the broker."""
+        done = threading.Semaphore(0)
+        with Queue("soak-edge", embedded=True) as edge:
+            # The engine is part of this process: what it keeps on purpose would look like a leak.
+            job = {"name": "x", "remove_on_complete": True}
+            edge.add_bulk([{**job, "data": {"n": number}} for number in range(3)])
+            forwarder = edge.forward({"host": self._host, "port": self._port}, queue=QUEUE)
+            forwarder.on("forwarded", lambda _info: done.release())
+            try:
+                for _ in range(3):
+                    self._count("forwarded", done.acquire(timeout=COMMAND_TIMEOUT_S))
+            finally:
+                forwarder.close(COMMAND_TIMEOUT_S)
+            edge.obliterate()
+
+    def _sandbox(self) -> None:
+        """Kill a child in the middle of its job."""
+        if self.counts["rounds"] % SANDBOX_EVERY:
+            return
+        begun = threading.Semaphore(0)
+        with Queue("soak-sandbox", **self._address) as queue:
+            worker = SandboxedWorker(
+                "soak-sandbox", processor="loadtests.soak_child:work", **self._address
+            )
+            worker.on("active", lambda job: begun.release() if job.name == "hang" else None)
+            worker.on("error", lambda _error: self._count("worker errors"))
+            worker.start()
+            try:
+                queue.add("x")
+                queue.add("hang")
+                self._count("children killed", begun.acquire(timeout=REST_S_MAX))
+            finally:
+                worker.close(COMMAND_TIMEOUT_S, force=True)
+            queue.obliterate()
 
     def _cut_links(self) -> None:
         """End the links in use as a network does, under a long poll and an ordinary call."""

@@ -40,13 +40,13 @@ def test_a_minute_of_misuse_leaves_nothing_behind() -> None:
 
 
 def test_figures_that_go_up_and_down_do_not_grow() -> None:
-    assert [] == growth([rows(threads=10 + number % 3) for number in range(ROUNDS)])
+    assert [] == growth(series([10 + number % 3 for number in range(ROUNDS)]))
 
 
 def test_a_thread_left_behind_now_and_then_is_growth() -> None:
-    figures = [rows(threads=10 + number % 2 + number // 10) for number in range(ROUNDS)]
+    threads = [10 + number % 2 + number // 10 for number in range(ROUNDS)]
 
-    assert ["threads: at most 14.0 before, at least 18.0 after"] == growth(figures)
+    assert ["threads: at most 14.0 before, at least 18.0 after"] == growth(series(threads))
 
 
 def test_every_gauge_is_read() -> None:
@@ -57,6 +57,6 @@ def test_every_gauge_is_read() -> None:
     assert 1 <= classes["builtins.dict"]
 
 
-def rows(threads: float) -> list[float]:
+def series(threads: list[float]) -> list[list[float]]:
     """Return figures that stay, but for the number of threads."""
-    return [threads if place == THREADS else 5.0 for place in range(len(GAUGES))]
+    return [threads if gauge.name == "threads" else [5.0] * ROUNDS for gauge in GAUGES]
