@@ -67,7 +67,7 @@ class CancellationManager:
     def __init__(self) -> None:
         self._signals: dict[str, CancelSignal] = {}
         self._timers: dict[str, Timer] = {}
-        self._lock = worlds.native().lock()  # nothing waits inside
+        self._lock = worlds.native_lock()  # nothing waits inside
 
     def register(self, job_id: str, signal: CancelSignal | None = None) -> CancelSignal:
         """Return the signal of a job that starts.

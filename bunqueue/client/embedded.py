@@ -18,7 +18,7 @@ from typing import Any
 from bunqueue.broker import EmbeddedBroker, open_embedded
 from bunqueue.client import forks, values
 from bunqueue.client.endpoint import Endpoint
-from bunqueue.client.worlds import Gate, World, current, now
+from bunqueue.client.worlds import Gate, World, current, now, tell_why_native
 from bunqueue.commands.event_wire import pack_event
 from bunqueue.errors import (
     BunqueueError,
@@ -217,6 +217,8 @@ class EmbeddedPool:
         if on_event is not None:
             self._peer.on_event = self._take_event
         engine.pools.append(self)
+        if world.is_native:
+            tell_why_native()
 
     @property
     def links(self) -> list[EmbeddedPool]:

@@ -8,6 +8,8 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
+from bunqueue.client import worlds
+
 
 class Forgetful(Protocol):
     """Something that can start afresh in a forked child."""
@@ -32,3 +34,4 @@ def watch(thing: Forgetful) -> None:
 def _forget() -> None:
     for thing in list(_watched):
         thing.forget_parent()
+    worlds.decide_anew()  # last: what was dropped may have asked

@@ -98,7 +98,7 @@ class Forwarder(EventEmitter):
         self._concurrency = concurrency
         self._failures = 0
         self._forwarded = 0
-        self._lock = worlds.native().lock()  # nothing waits inside
+        self._lock = worlds.native_lock()  # nothing waits inside
         self._is_closed = False
         self.remote = _remote_queue(to, queue or str(source.name))
         self._connection: Connection | None = None

@@ -78,8 +78,11 @@ def executor_name(value: Any, processor: Any) -> str:
     if value == "auto" and isinstance(processor, (str, Path)):
         return "process"
     if value == "auto":
-        return "greenlet" if worlds.is_patched() else "thread"
-    if value == "greenlet" and not worlds.is_patched():
+        return "thread" if worlds.standard().is_native else "greenlet"
+    if value == "greenlet" and worlds.standard().is_native:
+        why = worlds.why_native()
+        if why is not None:
+            raise ValueError(f"executor 'greenlet' cannot work: {why}")
         raise ValueError(
             "executor 'greenlet' needs a process patched by gevent: run it with `bunqueue worker`, "
             "or start the script with `from gevent import monkey; monkey.patch_all()`"

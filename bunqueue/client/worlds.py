@@ -9,6 +9,8 @@ breaks, because each belongs to the hub of its own thread. So code that waits ta
 * ``standard()`` uses the standard names, which are native in a plain process and cooperative in a
   patched one. This is the world of application code.
 * ``native()`` uses the original primitives. In a plain process it is the standard world.
+  So it is where gevent has patched only sockets or only threads, or has patched after the client
+  was used: nothing is mixed, everything works, and waits block; that is told once.
 * ``cooperative()`` uses gevent's, for the lease keeper's own hub. In a patched process it is the
   standard world again, since gevent always serves the hub of the calling thread.
 
@@ -19,16 +21,21 @@ broker's native thread for a greenlet, a lost lease told by the keeper) it is no
 ``Gate``, which any native thread may open.
 """
 
-import select
+import logging
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from importlib import import_module
+from typing import Any, Final, Protocol, cast
 from weakref import WeakSet
 
 now = time.monotonic
+
+PARTS: Final = ("socket", "threading")  # what gevent must have patched for waits to be cooperative
+
+log = logging.getLogger("bunqueue")
 
 Connect = Callable[[str, int, float | None], socket.socket]
 
@@ -80,7 +87,7 @@ class World:
         connect: Connect,
         spawn: Callable[[Callable[[], object], str], Task],
         sleep: Callable[[float], None],
-        poller: Callable[[], Any] = select.poll,
+        poller: Callable[[], Any],
         is_native: bool,
         kills: tuple[type[BaseException], ...] = (),
     ) -> None:
@@ -194,16 +201,20 @@ class Latch:
 
 def is_patched() -> bool:
     """Tell whether gevent has replaced both sockets and threads."""
+    return _patched_parts() == PARTS
+
+
+def _patched_parts() -> tuple[str, ...]:
     # Another thread may be in the middle of importing gevent, for the lease keeper: not patched.
     asked = getattr(sys.modules.get("gevent.monkey"), "is_module_patched", None)
-    return asked is not None and bool(asked("socket") and asked("threading"))
+    return () if asked is None else tuple(part for part in PARTS if asked(part))
 
 
 def standard() -> World:
     """Return the world of the standard names."""
     global _standard
     if _standard is None:
-        _standard = _cooperative_world("standard") if is_patched() else _plain_world()
+        _standard = _cooperative_world("standard") if is_patched() else _native_world("standard")
     return _standard
 
 
@@ -213,8 +224,44 @@ def native() -> World:
     if standard().is_native:
         return standard()
     if _native is None:
-        _native = _original_world()
+        _native = _native_world("native")
     return _native
+
+
+def native_lock() -> Lock:
+    """Return a lock of the original kind, for what all worlds share and nobody waits in.
+
+    It leaves open which world is the standard one: the process may still be patched.
+    """
+    lock: Lock = _original("_thread", "allocate_lock")()
+    return lock
+
+
+def why_native() -> str | None:
+    """Return why waits block though gevent has patched something; None if that is as it should."""
+    parts = _patched_parts()
+    if not parts or not standard().is_native:
+        return None
+    if parts == PARTS:
+        return "gevent patched this process after bunqueue was used: patch before anything else"
+    missing = " and ".join(part for part in PARTS if part not in parts)
+    return f"gevent has not patched {missing} in this process: use monkey.patch_all()"
+
+
+def tell_why_native() -> None:
+    """Warn, once, that waits block the hub; called where a wait becomes likely."""
+    global _has_told
+    why = None if _has_told else why_native()
+    if why is not None:
+        _has_told = True
+        log.warning("calls block the whole hub, since %s", why)
+
+
+def decide_anew() -> None:
+    """In a forked child: whoever forked may patch it now."""
+    global _standard, _native, _cooperative, _has_told
+    _standard = _native = _cooperative = None
+    _has_told = False
 
 
 def cooperative() -> World:
@@ -233,14 +280,6 @@ def current() -> World:
     return world if world.is_native or is_main_thread() else native()
 
 
-def native_lock() -> Lock:
-    """Return a lock of the original kind, for what all worlds share and nobody waits in.
-
-    It leaves open which world is the standard one: the process may still be patched.
-    """
-    return cast(Lock, _original("_thread", "allocate_lock")()) if is_patched() else threading.Lock()
-
-
 def keep_hub(hub: Any) -> None:
     """Leave a hub to its native thread to the very end; see ``_leave``."""
     _kept_hubs.add(hub)
@@ -256,6 +295,7 @@ def is_main_thread() -> bool:
 
 
 _get_ident: Callable[[], int] | None = None
+_has_told = False
 _kept_hubs: "WeakSet[Any]" = WeakSet()
 _standard: World | None = None
 _native: World | None = None
@@ -263,9 +303,11 @@ _cooperative: World | None = None
 
 
 def _original(module: str, name: str) -> Any:
-    from gevent import monkey
-
-    return monkey.get_original(module, name)
+    """Return ``module.name`` as Python made it."""
+    get_original = getattr(sys.modules.get("gevent.monkey"), "get_original", None)
+    if get_original is None:
+        return getattr(import_module(module), name)
+    return get_original(module, name)
 
 
 def _thread_ident() -> int:
@@ -274,25 +316,6 @@ def _thread_ident() -> int:
     if _get_ident is None:
         _get_ident = _original("_thread", "get_ident")
     return int(_get_ident())
-
-
-def _plain_world() -> World:
-    return World(
-        "standard",
-        lock=threading.Lock,
-        gate=lambda: LockGate(threading.Lock()),
-        local_gate=lambda: LockGate(threading.Lock()),
-        connect=lambda host, port, timeout_s: socket.create_connection((host, port), timeout_s),
-        spawn=_spawn_thread,
-        sleep=time.sleep,
-        is_native=True,
-    )
-
-
-def _spawn_thread(run: Callable[[], object], name: str) -> Task:
-    thread = threading.Thread(target=_leave_after, args=(run,), name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 def _leave_after(run: Callable[[], object]) -> None:
@@ -358,23 +381,32 @@ class _NativeTask:
         self._ended.wait(timeout)
 
 
-def _original_world() -> World:
+def _native_world(name: str) -> World:
     lock = _original("_thread", "allocate_lock")
     return World(
-        "native",
+        name,
         lock=lock,
         gate=lambda: LockGate(lock()),
         local_gate=lambda: LockGate(lock()),
         connect=_connect_natively,
-        spawn=lambda run, _name: _NativeTask(run),
+        spawn=_spawn_natively,
         sleep=_original("time", "sleep"),
         poller=_original("select", "poll"),
         is_native=True,
     )
 
 
+def _spawn_natively(run: Callable[[], object], name: str) -> Task:
+    if "threading" in _patched_parts():
+        return _NativeTask(run)
+    thread = threading.Thread(target=_leave_after, args=(run,), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 def _connect_natively(host: str, port: int, timeout_s: float | None) -> socket.socket:
-    """Do what ``socket.create_connection`` does, past gevent's names."""
+    """Do what ``socket.create_connection`` does, past any names of gevent's."""
+    tell_why_native()
     failure: OSError | None = None
     addresses = _original("socket", "getaddrinfo")(host, port, 0, socket.SOCK_STREAM)
     for family, kind, protocol, _name, address in addresses:

@@ -41,7 +41,7 @@ class WorkerCircuitBreaker:
             name: settings.function(name) for name in ("on_open", "on_close", "on_half_open")
         }
         self._worker = worker
-        self._lock = worlds.native().lock()  # nothing waits inside
+        self._lock = worlds.native_lock()  # nothing waits inside
         self._state = "closed"
         self._failures = 0
         self._timer: Timer | None = None

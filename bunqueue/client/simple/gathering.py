@@ -58,7 +58,7 @@ class Gathering:
         if processor is None:
             raise TypeError("batch processor must be callable")
         self._processor: BatchProcessor = processor
-        self._lock = worlds.native().lock()  # nothing waits inside
+        self._lock = worlds.native_lock()  # nothing waits inside
         self._waiting: list[Member] = []
         self._is_closing = False
 

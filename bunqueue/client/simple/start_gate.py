@@ -37,7 +37,7 @@ class StartGate:
         self._group_key = None if group_key is None else str(group_key)
         self._starts: dict[str, deque[float]] = {}
         self._sweep_at = GROUPS_BETWEEN_SWEEPS
-        self._lock = worlds.native().lock()  # nothing waits inside
+        self._lock = worlds.native_lock()  # nothing waits inside
 
     def group_for(self, data: Any) -> str:
         """Return the group a job with this data belongs to; "" for none."""
