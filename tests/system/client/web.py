@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from bunqueue import Queue
-from bunqueue.client.worlds import is_patched
+from bunqueue.client.worlds import standard
 
 queue = Queue("web", port=int(os.environ["BROKER_PORT"]))
 if os.environ.get("USED_BY_MASTER"):
@@ -19,4 +19,4 @@ if os.environ.get("USED_BY_MASTER"):
 def app(_request: dict[str, object], start: Callable[..., object]) -> Iterable[bytes]:
     job = queue.add("hit")
     start("200 OK", [("Content-Type", "text/plain")])
-    return [f"{job.id} {is_patched()}".encode()]
+    return [f"{job.id} {'blocks' if standard().is_native else 'yields'}".encode()]
