@@ -212,7 +212,8 @@ class Worker(EventEmitter, ManualControl):
 
     def _set_up(self) -> None:
         """Make the state of a worker that has not been started."""
-        native = self.executor == "thread"
+        # In a native thread of a patched process no greenlet of ours would get its turn.
+        native = self.executor == "thread" or worlds.current().is_native
         self.world = worlds.native() if native else worlds.standard()
         self.wake = self.world.gate()
         self.processed = 0

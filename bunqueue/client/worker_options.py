@@ -78,7 +78,7 @@ def executor_name(value: Any, processor: Any) -> str:
     if value == "auto" and isinstance(processor, (str, Path)):
         return "process"
     if value == "auto":
-        return "thread" if worlds.standard().is_native else "greenlet"
+        return "thread" if worlds.current().is_native else "greenlet"
     if value == "greenlet" and worlds.standard().is_native:
         why = worlds.why_native()
         if why is not None:
@@ -86,6 +86,11 @@ def executor_name(value: Any, processor: Any) -> str:
         raise ValueError(
             "executor 'greenlet' needs a process patched by gevent: run it with `bunqueue worker`, "
             "or start the script with `from gevent import monkey; monkey.patch_all()`"
+        )
+    if value == "greenlet" and worlds.current().is_native:
+        raise ValueError(
+            "executor 'greenlet' needs the main thread's hub: "
+            "make the worker there, or with executor='thread'"
         )
     return str(value)
 

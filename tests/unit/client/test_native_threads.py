@@ -6,31 +6,19 @@ every lock and sleep of the standard names makes one, so the client must not use
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gevent
 import pytest
 from gevent._hub_local import get_hub_if_exists
 
-from bunqueue import CommandTimeoutError, EventEmitter, Queue
+from bunqueue import CommandTimeoutError, EventEmitter, Queue, Worker
 from bunqueue.client import worlds
 from bunqueue.client.executors import ThreadExecutor
 from bunqueue.client.waiting import wait_for_job
+from tests.support.native import hub_after, run_natively
 
 ADDS = 20  # greenlets look for company once in sixteen adds
-
-
-def hub_after(run: Callable[[], object]) -> object:
-    """Run something in a native thread and return the hub that the thread has then."""
-    found: list[object] = []
-
-    def main() -> None:
-        run()
-        found.append(get_hub_if_exists())
-
-    worlds.native().spawn(main, "native").join(10)
-    return found[0]
 
 
 def test_adds_of_native_threads_are_no_business_of_the_greenlets(
@@ -87,3 +75,14 @@ def test_a_hub_that_a_handler_made_goes_with_its_thread() -> None:
     while hubs[0].loop is not None and worlds.now() < deadline:
         worlds.standard().sleep(0.001)
     assert None is hubs[0].loop
+
+
+def test_a_worker_made_in_a_native_thread_works_in_threads() -> None:
+    """The greenlets of a thread that waits natively would never get their turn."""
+    made: list[str] = []
+    with pytest.raises(ValueError, match="greenlet"):
+        run_natively(lambda: Worker("q", print, executor="greenlet", autorun=False))
+
+    run_natively(lambda: made.append(Worker("q", print, autorun=False).executor))
+
+    assert ["thread"] == made
