@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -239,21 +239,30 @@ def drain(engine: "Engine", queue_name: str, now: int) -> Work[int]:
 def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
     """Remove the queue with every job in every place, its keys, limits and settings.
 
-    Of a large queue the jobs go first; what is pushed to it meanwhile stays, in a queue without
-    settings.
+    Of a large queue the jobs go first, wherever they have moved meanwhile; what is pushed to it
+    meanwhile stays, in a queue without settings.
     """
     queue = engine.queues.get(queue_name)
     if queue is None:
         return
-    places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
-    of_places = [job for place in places for job in place.values()]
-    for jobs in parts(chain(of_places, queue.run_set.jobs()), REMOVED_PER_STEP):
-        with queue.shard.lock:
-            _remove_all(engine, [job for job in jobs if job.place != GONE], now)
-            queue.run_set.trim(jobs)
-        now = yield len(jobs) * REMOVED_US
-    if engine.queues.get(queue_name) is not queue:
-        return  # somebody else was faster
+    newest = engine.seq
+    is_clear = False
+    while not is_clear:
+        is_clear = True
+        for jobs in parts(_everywhere(queue), LOOKED_AT_PER_STEP):
+            old = [job for job in jobs if job.seq <= newest]
+            is_clear = is_clear and not old
+            now = yield len(jobs) * LOOKED_AT_US
+            for some in parts(old, REMOVED_PER_STEP):
+                with queue.shard.lock:
+                    _remove_all(engine, [job for job in some if job.place != GONE], now)
+                    queue.run_set.trim(some)
+                now = yield len(some) * REMOVED_US
+        present = engine.queues.get(queue_name)
+        if present is None:
+            return  # somebody else was faster
+        is_clear = is_clear and present is queue
+        queue = present
     with queue.shard.lock:
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
@@ -264,6 +273,13 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
         engine.close_queue(queue)
     if queue.size() or queue.admitted or waiters:
         _begin_anew(engine, queue, waiters, now)
+
+
+def _everywhere(queue: Queue) -> Iterator[Job]:
+    """Return an iterator over the jobs of a queue in all places; it stands on copies."""
+    places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
+    of_places = [job for place in places for job in place.values()]
+    return chain(of_places, queue.run_set.jobs())
 
 
 def _begin_anew(engine: "Engine", old: Queue, waiters: Iterable[Waiter], now: int) -> None:

@@ -288,6 +288,32 @@ def test_what_comes_while_a_large_queue_is_obliterated_stays(world: World) -> No
         assert {} == world.storage.tables.get("queues", {})
 
 
+def test_what_was_there_goes_with_a_large_queue_wherever_it_moves_meanwhile(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    raised = world.push(jobId="raised")
+    answer = world.send("Obliterate", queue="q")
+    pulled = [world.pull() for _ in range(3)]
+    world.ok("ACK", id=pulled[0])
+    world.ok("ChangePriority", id=raised, priority=7)
+    awaited(world, answer)
+
+    assert {} == world.counts()
+    assert ["unknown"] * 4 == [world.state(str(job_id)) for job_id in (*pulled, raised)]
+
+
+def test_the_second_of_two_obliterations_takes_what_came_between_them(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    first = world.send("Obliterate", queue="q")
+    between = [world.push(), world.push(groupId="g"), world.push(delay=1_000)]
+    second = world.send("Obliterate", queue="q")
+    after = world.push()
+    awaited(world, first)
+    awaited(world, second)
+
+    assert ["unknown"] * 3 == [world.state(job_id) for job_id in between]
+    assert [after] == world.pull_all()
+
+
 def test_jobs_that_fall_due_together_are_all_counted(world: World) -> None:
     world.ok("PUSHB", queue="q", jobs=[{"delay": 1_000}] * MANY)
     world.clock.ms += 1_000
