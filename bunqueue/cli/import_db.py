@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE: Final = 3  # it has come over, but for what was refused
 SHOWN_MAX: Final = 20  # refused and changed rows that are shown one by one; --json has more
+DATABASE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal", ".lock")  # what lies beside one
 LONG_JOBS_MIN: Final = 20_000  # from here on it takes more than a moment, and says how far it is
 
 
@@ -38,7 +41,7 @@ def import_db(args: Args) -> int:
             target,
             is_dry=args["--dry-run"],
             tell=_teller(stack),
-            on_refused=_keeper(args["--refused"], stack),
+            on_refused=_keeper(args["--refused"], (args["<file>"], target), stack),
         )
     names = {"source": args["<file>"], "target": target, "dryRun": args["--dry-run"]}
     if args["--json"]:
@@ -64,16 +67,29 @@ def _teller(stack: ExitStack) -> Callable[[int, int], None]:
     return tell
 
 
-def _keeper(path: str | None, stack: ExitStack) -> "OnRefused | None":
-    """Return what writes each refused row to a file, one JSON map per line."""
+def _keeper(path: str | None, databases: tuple[str, str], stack: ExitStack) -> "OnRefused | None":
+    """Return what writes each refused row to a file, one JSON map per line.
+
+    The rows take the place of what the file held, so an import that is refused leaves it alone.
+    """
+    from bunqueue.storage.reference.importing import is_same_file
+
     if path is None:
         return None
+    for database in databases:
+        if any(is_same_file(path, database + suffix) for suffix in DATABASE_SUFFIXES):
+            raise BunqueueError(f"{path} belongs to {database}: name another file with --refused")
     try:
-        file = stack.enter_context(Path(path).open("w", encoding="utf-8"))  # noqa: SIM115  # it does
+        file = stack.enter_context(Path(path).open("a", encoding="utf-8"))  # noqa: SIM115  # it does
     except OSError as error:
         raise BunqueueError(f"cannot write {path}: {error.strerror}") from error
+    is_first = True
 
     def keep(told: "Told", columns: dict[str, Any]) -> None:
+        nonlocal is_first
+        if is_first and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(0)
+        is_first = False
         row = {"table": told.table, "key": told.key, "reason": told.why, "row": columns}
         file.write(json.dumps(row, ensure_ascii=False, default=_blob) + "\n")
 

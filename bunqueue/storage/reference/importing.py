@@ -75,7 +75,7 @@ def import_file(
     Raises:
         StorageFailed: The source cannot be read or the target cannot be written; nothing came over.
     """
-    if os.path.realpath(source_path) == os.path.realpath(target_path):
+    if is_same_file(source_path, target_path):
         raise StorageFailed(f"{source_path} cannot be imported into itself: name another file")
     source = Source(source_path)
     try:
@@ -88,6 +88,13 @@ def import_file(
         return _into(source, target_path, tell, on_refused)
     finally:
         source.close()
+
+
+def is_same_file(path: str, other: str) -> bool:
+    """Say whether two paths, by whatever links, lead to one file, which need not exist."""
+    if os.path.realpath(path) == os.path.realpath(other):
+        return True
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def _into(

@@ -108,6 +108,41 @@ def test_refused_rows_are_kept_whole_in_a_file(source, capsys):
     assert "" == capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "name", ["theirs.db", "linked.db", "theirs.db-wal", "ours.db", "ours.db-wal"]
+)
+def test_refused_rows_are_not_written_over_a_database(source, capsys, name):
+    (source.parent / "linked.db").hardlink_to(source)
+    before = source.read_bytes()
+
+    assert 1 == dispatch(["import-db", "-d", "ours.db", "--refused", name, "theirs.db"])
+
+    assert "name another file with --refused" in capsys.readouterr().err
+    assert before == source.read_bytes()
+    assert {"theirs.db", "linked.db"} == {path.name for path in source.parent.iterdir()}
+
+
+def test_an_import_that_is_refused_leaves_the_refused_rows_of_the_one_before(source, capsys):
+    spoil(source)
+    command = ["import-db", "-d", "ours.db", "--refused", "refused.jsonl", "theirs.db"]
+    dispatch(["import-db", "--dry-run", *command[1:]])
+    dispatch(command)
+    kept = (source.parent / "refused.jsonl").read_text("utf-8")
+
+    assert 1 == dispatch(command)
+
+    assert "ours.db is not empty" in capsys.readouterr().err
+    assert 1 == len(kept.splitlines())
+    assert kept == (source.parent / "refused.jsonl").read_text("utf-8")
+
+
+def test_a_hard_link_to_the_source_is_no_target(source, capsys):
+    (source.parent / "linked.db").hardlink_to(source)
+
+    assert 1 == dispatch(["import-db", "-d", "linked.db", "theirs.db"])
+    assert "cannot be imported into itself" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("source")
 def test_a_file_for_refused_rows_that_cannot_be_written_stops_it_before_it_begins(capsys):
     assert 1 == dispatch(["import-db", "-d", "ours.db", "--refused", "no/where", "theirs.db"])
