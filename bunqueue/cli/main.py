@@ -2,13 +2,18 @@
 
 ``bunqueue worker module:attr`` runs handlers in greenlets unless told otherwise, and patching the
 standard library is sound only before anything else is imported. So ``main`` looks at the words
-with nothing but ``sys`` loaded, patches, and only then imports the table.
+with nothing but ``os`` and ``sys`` loaded, patches, and only then imports the table.
 """
 
+import os
 import sys
 
 from bunqueue.cli import restart
 from bunqueue.cli.leading import split_leading
+
+# Options that put a supervisor in front of the workers; it needs no greenlets, its children do.
+SUPERVISED = ("--processes", "--watch", "--max-jobs-per-child", "--max-memory")
+CHILD_MARK = "BUNQUEUE_WORKER_CHILD"  # set by a supervisor, to its process id
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,6 +47,8 @@ def _runs_greenlets(words: list[str]) -> bool:
         return False
     rest = words[words.index("worker") + 1 :]
     if not ("run" in rest or any(":" in word and "//" not in word for word in rest)):
+        return False
+    if CHILD_MARK not in os.environ and any(word.startswith(SUPERVISED) for word in rest):
         return False
     for place, word in enumerate(rest):
         if word in ("-x", "--executor"):

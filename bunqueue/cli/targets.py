@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bunqueue.cli.usage import UsageError
+from bunqueue.client.simple.app import Bunqueue
 from bunqueue.client.worker import Worker
 from bunqueue.client.worker_group import WorkerGroup
 from bunqueue.errors import BunqueueError
@@ -56,7 +57,7 @@ def _workers(
         for queue in queues:
             yield Worker(queue, found, **{**made_with, **options})
         return
-    if callable(found) and not isinstance(found, Worker | WorkerGroup):
+    if callable(found) and not isinstance(found, Worker | WorkerGroup | Bunqueue):
         found = found()
     for worker in flat(target, found):
         override(target, worker, {**moved_to, **options})
@@ -113,6 +114,8 @@ def flat(target: str, found: Any) -> Iterator[Worker]:
         yield found
     elif isinstance(found, WorkerGroup):
         yield from found.workers
+    elif isinstance(found, Bunqueue):
+        yield found.prepared()
     elif isinstance(found, Iterable):
         for each in found:
             yield from flat(target, each)

@@ -3,7 +3,8 @@
 The main thread only looks: workers run in the background, and signal handlers only count, because
 nothing that takes a lock is safe in one. A first SIGTERM or SIGINT drains; a second one, or the end
 of the grace, interrupts what still runs; a third ends the process on the spot. SIGUSR1 shows where
-every thread and greenlet stands.
+every thread and greenlet stands. SIGHUP drains too, and then the process begins anew in the same
+place; below a supervisor, which replaces its children one by one, it means nothing.
 """
 
 import faulthandler
@@ -17,11 +18,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 from bunqueue.cli.cures import with_cure
+from bunqueue.cli.exits import DRAINED, ENDED_BY_INT, FAILED, FORCED
 from bunqueue.client.worker import Worker
 
 log = logging.getLogger("bunqueue.cli")
 
-DRAINED, FAILED, FORCED, ENDED_BY_INT = 0, 1, 3, 130
 LOOK_S = 0.1  # how long a signal may go unnoticed
 FORCE_S = 5.0  # what interrupted handlers get to be gone
 UNREACHED_S = 1.0  # without a link before somebody is told; a broker that restarts may take this
@@ -29,12 +30,27 @@ EMPTY_PULLS = 2  # in a row, with nothing active: a burst is over (client.md 3.8
 
 
 class Watch:
-    """Runs workers until they are done, told to stop, or unable to go on."""
+    """Runs workers until they are done, told to stop, or unable to go on.
 
-    def __init__(self, workers: Sequence[Worker], grace_s: float, is_burst: bool) -> None:
+    Args:
+        workers: Not started yet, or started.
+        grace_s: What running jobs get to finish after a signal.
+        is_burst: Stop when the queues are empty.
+        supervisor: The process that watches this one, None where there is none.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        grace_s: float,
+        is_burst: bool,
+        supervisor: int | None = None,
+    ) -> None:
         self._workers = workers
         self._grace_s = grace_s
         self._is_burst = is_burst
+        self._supervisor = supervisor
+        self._begins_anew = False
         self._signals = 0
         self._unlinked: dict[Worker, float] = {}  # since when; inf once it has been told
 
@@ -43,6 +59,7 @@ class Watch:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGUSR1, show_stacks)
+        signal.signal(signal.SIGHUP, self._on_hangup)
         for worker in self._workers:
             if self._is_burst:
                 worker.poll_timeout_ms = 0
@@ -51,8 +68,21 @@ class Watch:
         while self._are_open() and not (self._signals or self._failure()):
             self._end_bursts()
             self._tell_unreached()
+            self._look_for_parent()
             time.sleep(LOOK_S)
-        return self._stop()
+        status = self._stop()
+        if self._begins_anew and status != FAILED and self._signals < 2:
+            log.info("beginning anew")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        return status
+
+    def _look_for_parent(self) -> None:
+        """Drain when the supervisor has gone without a word."""
+        if self._supervisor not in (None, os.getppid()):
+            log.warning("the supervisor is gone")
+            self._signals += 1
 
     def _stop(self) -> int:
         """Close what is still open: gently for the grace, then by force."""
@@ -104,6 +134,11 @@ class Watch:
 
     def _are_open(self) -> bool:
         return not all(worker.is_closed() for worker in self._workers)
+
+    def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
+        if self._supervisor is None and not self._signals:
+            self._begins_anew = True
+            self._signals += 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

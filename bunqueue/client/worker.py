@@ -315,6 +315,10 @@ class Worker(EventEmitter, ManualControl):
         own = {name: known[name](options.pop(name)) for name in known.keys() & options.keys()}
         if "executor" in own:
             self.executor = worker_options.executor_name(own.pop("executor"), self.processor)
+        if "ack_batch" in own:
+            given = own.pop("ack_batch")
+            self._acks = worker_options.ack_batch(given)
+            self._acks_meet = worker_options.acks_meet(given)
         if "sandbox" in own:
             self.sandbox |= own.pop("sandbox")
         self._choose_handler()
@@ -562,6 +566,11 @@ class Worker(EventEmitter, ManualControl):
         return self.mailbox.runner == ident or any(
             delivery.runner == ident for delivery in list(self.active.values())
         )
+
+    @property
+    def has_run_its_jobs(self) -> bool:
+        """Whether as many jobs have finished as ``max_jobs`` wants."""
+        return 0 < self._max_jobs <= self._finished
 
     def note_finished(self) -> None:
         """Count a job that ended; the last one wanted closes the worker."""

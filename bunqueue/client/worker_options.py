@@ -106,6 +106,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "heartbeat_interval_s": lambda value: value,  # checked against the lease, by beat_period_s
     "max_jobs": int,
     "prefix_key": str,
+    "ack_batch": lambda value: value,  # checked where it is set
     "sandbox": dict,  # on top of what the constructor got
 }
 

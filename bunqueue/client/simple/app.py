@@ -255,15 +255,19 @@ class Bunqueue(AppQueue):
         if self._aging is not None:
             self._aging.start()
 
+    def prepared(self) -> Worker:
+        """Return the worker, ready to be started by somebody else; see ``start``."""
+        self._handlers.check()
+        self._prepare()
+        return self.worker
+
     def start(self) -> None:
         """Run in the background; a second call does nothing.
 
         Raises:
             ValueError: There is no handler yet.
         """
-        self._handlers.check()
-        self._prepare()
-        self.worker.start()
+        self.prepared().start()
 
     def run(self, signals: str | bool = "auto") -> None:
         """Run until closed, by a signal for example; see ``Worker.run``. Waits."""

@@ -1,0 +1,223 @@
+"""Keep worker processes running: start them, start them again, hand signals on, roll them over.
+
+The supervisor imports no handler and opens no connection. Its children run the same command line;
+a variable in their environment tells them to run the workers instead of supervising. Each child has
+a process group of its own, so that Ctrl-C in a terminal reaches it once, through here; one whose
+supervisor is gone drains by itself.
+
+A child that ends with 0 is done, with 2 or 1 it could not run and would not the next time either.
+Anything else is a crash, and it is started again, later each time it did not live for long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import FrameType
+
+from bunqueue.cli.exits import DRAINED, ENDED_BY_INT, FAILED, FORCED, RECYCLED, USAGE
+from bunqueue.cli.main import CHILD_MARK
+from bunqueue.cli.sources import Sources
+
+LOOK_S = 0.1  # how long a signal or an end may go unnoticed
+RESTART_S = (0.5, 1.0, 2.0, 5.0)  # before the n-th restart in a row, client.md 3.8
+STEADY_S = 10.0  # a child that lived so long has not failed to start
+NOT_BEGUN = (-signal.SIGTERM, -signal.SIGINT)  # told to stop before it could run anything
+ROLL_S = 3.0  # what a new child gets to import its handlers before the next old one goes
+
+log = logging.getLogger("bunqueue.cli")
+
+
+class Place:
+    """Where one child runs, and the next one after it.
+
+    Attributes:
+        number: From 1 on.
+        process: The running child, None between two.
+        due_at: When to start the next one; None for never.
+        started_at: When the last one was started.
+        crashes: In a row.
+        is_leaving: The running child was asked to end, to be replaced.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.due_at: float | None = 0.0
+        self.started_at = 0.0
+        self.crashes = 0
+        self.is_leaving = False
+
+
+class Supervisor:
+    """Runs children until they are done or it is told to stop.
+
+    Args:
+        command: What a child runs.
+        count: How many of them.
+        sources: Whose changes restart the children; None for no watching.
+    """
+
+    def __init__(self, command: Sequence[str], count: int, sources: Sources | None = None) -> None:
+        self._command = list(command)
+        self._places = [Place(number) for number in range(1, count + 1)]
+        self._sources = sources
+        self._signals: list[int] = []
+        self._handed_on = 0
+        self._rolls = 0
+        self._rolling: deque[Place] = deque()
+        self._worst = DRAINED
+
+    def run(self) -> int:
+        """Waits for the end of all children and returns the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_hangup)
+        signal.signal(signal.SIGUSR1, self._on_stacks)
+        while self._goes_on():
+            self._hand_on()
+            self._start_due()
+            self._roll()
+            time.sleep(LOOK_S)
+            self._look_for_ends()
+        return self._worst
+
+    def _goes_on(self) -> bool:
+        is_watching = self._sources is not None and not self._signals
+        return is_watching or any(
+            place.process is not None or place.due_at is not None for place in self._places
+        )
+
+    # -- signals ------------------------------------------------------------------------------
+
+    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.append(number)
+        if len(self._signals) > 2:
+            self._send(signal.SIGKILL)
+            os._exit(ENDED_BY_INT)
+
+    def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
+        self._rolls += 1
+
+    def _on_stacks(self, _number: int, _frame: FrameType | None) -> None:
+        # One that has not got to its handlers yet would die of it.
+        young = time.monotonic() - ROLL_S
+        self._send(signal.SIGUSR1, [one for one in self._places if one.started_at < young])
+
+    def _hand_on(self) -> None:
+        """Pass on the signals that have come; from the first on nothing is started any more."""
+        while self._handed_on < len(self._signals):
+            number = self._signals[self._handed_on]
+            self._handed_on += 1
+            log.info("handing a signal on to the worker processes: %s", signal.Signals(number).name)
+            self._send(number)
+            for place in self._places:
+                place.due_at = None
+
+    def _send(self, number: int, places: Sequence[Place] | None = None) -> None:
+        for place in self._places if places is None else places:
+            if place.process is not None and place.process.poll() is None:
+                place.process.send_signal(number)
+
+    # -- children -----------------------------------------------------------------------------
+
+    def _start_due(self) -> None:
+        for place in self._places:
+            if (
+                place.due_at is not None
+                and place.process is None
+                and time.monotonic() >= (place.due_at)
+            ):
+                place.due_at = None
+                place.is_leaving = False
+                place.started_at = time.monotonic()
+                place.process = subprocess.Popen(
+                    self._command,
+                    env={**os.environ, CHILD_MARK: str(os.getpid())},
+                    process_group=0,
+                )
+                log.info("worker process %d started pid=%d", place.number, place.process.pid)
+
+    def _look_for_ends(self) -> None:
+        for place in self._places:
+            status = None if place.process is None else place.process.poll()
+            if status is not None:
+                place.process = None
+                self._ended(place, status)
+
+    def _ended(self, place: Place, status: int) -> None:
+        is_stopping = bool(self._signals)
+        if status == FORCED:
+            self._worst = max(self._worst, FORCED)
+        if is_stopping:
+            if status not in (DRAINED, RECYCLED, FORCED, *NOT_BEGUN):
+                self._worst = max(self._worst, FAILED)
+        elif place.is_leaving or status == RECYCLED:
+            place.crashes = 0
+            place.due_at = 0.0
+        elif status == DRAINED:
+            log.info("worker process %d is done", place.number)
+        elif status in (FAILED, USAGE):
+            self._gave_up(status)
+        else:
+            lived_s = time.monotonic() - place.started_at
+            place.crashes = 1 if lived_s > STEADY_S else place.crashes + 1
+            wait_s = RESTART_S[min(place.crashes, len(RESTART_S)) - 1]
+            place.due_at = time.monotonic() + wait_s
+            log.warning(
+                "worker process %d crashed status=%d, the next one starts in %g s",
+                *(place.number, status, wait_s),
+            )
+
+    def _gave_up(self, status: int) -> None:
+        """Stop the others too: what one of them cannot do, they cannot either."""
+        if self._sources is not None:
+            log.warning("waiting for a change in the watched files")
+            return
+        self._worst = max(self._worst, status)
+        self._signals.append(signal.SIGTERM)
+
+    # -- rolling over -------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        """Replace the children one after the other, when told to or when files have changed."""
+        if self._signals:
+            return
+        if self._sources is not None and (changed := self._sources.changed()):
+            log.info("restarting the workers: %s has changed", changed)
+            self._rolls += 1
+            for place in self._places:
+                if place.process is None:
+                    place.due_at = 0.0
+        if self._rolls:
+            self._rolls = 0
+            self._rolling = deque(self._places)
+        if self._rolling and time.monotonic() - self._rolled_at >= ROLL_S:
+            place = self._rolling.popleft()
+            if place.process is not None:
+                place.is_leaving = True
+                place.process.send_signal(signal.SIGTERM)
+
+    @property
+    def _rolled_at(self) -> float:
+        """When the last replacement began to run; in the future while an old child drains."""
+        if any(place.is_leaving for place in self._places):
+            return float("inf")
+        return max((place.started_at for place in self._places if place.process), default=0.0)
+
+
+def child_command() -> list[str]:
+    """Return the command line of this process, for a child to run."""
+    return [sys.executable, *sys.orig_argv[1:]]
+
+
+def take_child_mark() -> int | None:
+    """Return the supervisor of this process, None where there is none, and forget it."""
+    mark = os.environ.pop(CHILD_MARK, None)
+    return None if mark is None else int(mark)

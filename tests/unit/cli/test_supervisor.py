@@ -1,0 +1,118 @@
+"""What a supervisor makes of the ends of its processes; none is started here."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from bunqueue.cli.sources import Sources
+from bunqueue.cli.supervisor import Supervisor, take_child_mark
+
+
+class Changes(Sources):
+    """Files of which nothing changes."""
+
+    def changed(self) -> str | None:
+        return None
+
+
+def supervisor(*, watching: Path | None = None) -> Supervisor:
+    made = Supervisor(["true"], 2, None if watching is None else Changes(watching))
+    for place in made._places:
+        place.due_at = None
+    return made
+
+
+def test_one_that_is_done_is_not_started_again():
+    made = supervisor()
+
+    made._ended(made._places[0], 0)
+
+    assert made._places[0].due_at is None
+    assert not made._goes_on()
+
+
+def test_one_that_has_run_its_jobs_is_replaced_at_once():
+    made = supervisor()
+
+    made._ended(made._places[0], 75)
+
+    assert 0.0 == made._places[0].due_at
+
+
+@pytest.mark.parametrize("status", [-9, -11, 7, 3])
+def test_a_crashed_one_is_started_again_later_each_time(status, monkeypatch):
+    monkeypatch.setattr("bunqueue.cli.supervisor.time.monotonic", lambda: 100.0)
+    made = supervisor()
+    place = made._places[0]
+    place.started_at = 99.0
+
+    waits = []
+    for _ in range(6):
+        made._ended(place, status)
+        waits.append(place.due_at - 100.0)
+
+    assert [0.5, 1.0, 2.0, 5.0, 5.0, 5.0] == waits
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_one_that_cannot_run_stops_the_others(status):
+    made = supervisor()
+
+    made._ended(made._places[0], status)
+
+    assert [signal.SIGTERM] == made._signals
+    assert status == made._worst
+
+
+def test_while_files_are_watched_one_that_cannot_run_waits(tmp_path):
+    made = supervisor(watching=tmp_path)
+
+    made._ended(made._places[0], 1)
+
+    assert made._goes_on()
+    assert [] == made._signals
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"), [((0, 0), 0), ((75, -15), 0), ((0, 3), 3), ((0, -9), 1), ((3, -9), 3)]
+)
+def test_the_worst_end_is_the_supervisors(statuses, worst):
+    made = supervisor()
+    made._signals.append(signal.SIGTERM)
+
+    for place, status in zip(made._places, statuses, strict=True):
+        made._ended(place, status)
+
+    assert worst == made._worst
+
+
+def test_the_mark_of_a_child_is_read_once(monkeypatch):
+    monkeypatch.setenv("BUNQUEUE_WORKER_CHILD", "77")
+
+    assert 77 == take_child_mark()
+    assert take_child_mark() is None
+
+
+def test_sources_tell_changed_added_and_removed_files(tmp_path, monkeypatch):
+    moment = [0.0]
+    monkeypatch.setattr("bunqueue.cli.sources.time.monotonic", lambda: moment[0])
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / ".hidden").mkdir()
+    sources = Sources(tmp_path)
+
+    def told() -> str | None:
+        moment[0] += 1.0
+        return sources.changed()
+
+    assert told() is None
+    (tmp_path / ".hidden" / "b.py").write_text("1")
+    (tmp_path / "c.txt").write_text("1")
+    assert told() is None
+    (tmp_path / "b.py").write_text("1")
+    assert str(tmp_path / "b.py") == told()
+    (tmp_path / "a.py").unlink()
+    assert str(tmp_path / "a.py") == told()
+    assert told() is None
