@@ -32,7 +32,7 @@ POLL_S = 0.1
 # Scenario -> what stands in its statistics, whatever else does.
 SCENARIOS = {
     "Burst": {"PUSHB", "add to completion", "burst to empty queue"},
-    "Cron": {"Cron", "CronDelete", "due to started"},
+    "Cron": {"Cron", "due to started"},
     "Flow": {"PUSHF", "add to completion", "tree to completion"},
     "Mixed": {"PUSH", "PULLB (waits)", "add to completion"},
     "Producer": {"PUSH", "PUSHB"},
