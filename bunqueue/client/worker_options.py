@@ -75,8 +75,9 @@ def executor_name(value: Any, processor: Any) -> str:
     """
     if value not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}")
+    is_beside_hub = worlds.current().is_native and not worlds.standard().is_native
     if value == "auto" and isinstance(processor, (str, Path)):
-        return "process"
+        value = "process"
     if value == "auto":
         return "thread" if worlds.current().is_native else "greenlet"
     if value == "greenlet" and worlds.standard().is_native:
@@ -87,9 +88,9 @@ def executor_name(value: Any, processor: Any) -> str:
             "executor 'greenlet' needs a process patched by gevent: run it with `bunqueue worker`, "
             "or start the script with `from gevent import monkey; monkey.patch_all()`"
         )
-    if value == "greenlet" and worlds.current().is_native:
+    if value != "thread" and is_beside_hub:
         raise ValueError(
-            "executor 'greenlet' needs the main thread's hub: "
+            f"executor {value!r} needs the main thread's hub in a process patched by gevent: "
             "make the worker there, or with executor='thread'"
         )
     return str(value)

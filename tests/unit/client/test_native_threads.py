@@ -80,9 +80,18 @@ def test_a_hub_that_a_handler_made_goes_with_its_thread() -> None:
 def test_a_worker_made_in_a_native_thread_works_in_threads() -> None:
     """The greenlets of a thread that waits natively would never get their turn."""
     made: list[str] = []
-    with pytest.raises(ValueError, match="greenlet"):
-        run_natively(lambda: Worker("q", print, executor="greenlet", autorun=False))
 
     run_natively(lambda: made.append(Worker("q", print, autorun=False).executor))
 
     assert ["thread"] == made
+
+
+@pytest.mark.skipif(not worlds.is_patched(), reason="in a plain process every thread is native")
+@pytest.mark.parametrize(
+    ("executor", "processor"), [("greenlet", print), ("process", print), ("auto", "time:sleep")]
+)
+def test_executors_that_need_the_hub_say_so_in_a_native_thread(
+    executor: str, processor: Any
+) -> None:
+    with pytest.raises(ValueError, match="needs the main thread's hub"):
+        run_natively(lambda: Worker("q", processor, executor=executor, autorun=False))
