@@ -15,6 +15,17 @@ LEVELS: Final = {"warn": "WARNING"}
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+# What others had a say in, such as an error of a foreign server, can neither begin a line nor move
+# the cursor of whoever reads the log.
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
 class TextFormat(logging.Formatter):
     """``2026-01-31T12:00:00.123+01:00 WARNING bunqueue.server.main no data path ...``"""
 
@@ -23,6 +34,7 @@ class TextFormat(logging.Formatter):
         line = f"{moment(record)} {record.levelname} {record.name} {record.getMessage()}"
         for key, value in extras(record).items():
             line += f" {key}={value}"
+        line = line.translate(_CONTROLS)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -39,6 +39,7 @@ DELIVERY_S_MAX: Final = 10.0  # engine.md 9: one try, from the look-up of the na
 CONNECT_S_MAX: Final = 5.0  # of that: one address, so that another one gets its turn
 WAITING_MAX: Final = 1_000  # deliveries of one webhook
 WAITING_BYTES_MAX: Final = 16 << 20  # and their payloads
+WHY_CHARS_MAX: Final = 200  # of what a receiver said instead of HTTP, in the log
 GOODBYE_S_MAX: Final = 5.0  # for what waits when the server stops
 LAST_COMMIT_S: Final = 0.05  # until what was done last is committed and told: a flush and a little
 
@@ -134,7 +135,12 @@ class Deliveries:
                     post(read_url(webhook.url), headers, body, self._allowed, self._resolve)
             except (BunqueueError, OSError, http.client.HTTPException, UnicodeError) as error:
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                log.info("webhook try failed id=%s try=%d why=%s", webhook.id, number, why)
+                log.info(
+                    "webhook try failed id=%s try=%d why=%s",
+                    webhook.id,
+                    number,
+                    why[:WHY_CHARS_MAX],
+                )
                 if number < self._tries_max:
                     gevent.sleep(self._retry_delay_s * number)
                 continue

@@ -32,6 +32,14 @@ def test_text_shows_what_was_handed_in() -> None:
     assert TextFormat().format(record(queue="emails")).endswith(" gone peer=x queue=emails")
 
 
+@pytest.mark.parametrize("odd", ["\n", "\r", "\x00", "\x1b[2J", "\x7f", "\x9b", "\u2028"])
+def test_text_is_one_line_of_what_can_be_printed(odd: str) -> None:
+    line = TextFormat().format(record(args=(f"x{odd}2026 INFO forged",), queue=f"q{odd}"))
+
+    assert line.isprintable()
+    assert "\\" in line
+
+
 def test_json_is_one_object_a_line() -> None:
     line = JsonFormat().format(record(queue="emails", odd={1}))
     found = json.loads(line)

@@ -179,6 +179,21 @@ def test_any_other_answer_is_given_up_after_all_tries(receiver: Receiver, status
     assert 3 == len(receiver.got)
 
 
+def test_what_a_receiver_says_instead_of_http_does_not_fill_the_log(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    receiver.answers = [b"x" * 50_000 + b"\r\n\r\n"]
+    talk = Talk(tries_max=1)
+    talk.add(f"http://127.0.0.1:{receiver.port}/", "job.pushed")
+    talk.push()
+    talk.settle(lambda: talk.counts() == (0, 1))
+
+    (line,) = [line for line in caplog.messages if "try failed" in line]
+    assert "BadStatusLine" in line
+    assert 400 > len(line)
+
+
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     other = Receiver()
     receiver.answers = [b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:%d/\r\n\r\n" % other.port]
