@@ -105,7 +105,7 @@ def rate_limit_group(peer: Peer, request: Request) -> Reply:
 
 @command("GetGroupRateLimitTtl", _GROUP)
 def get_group_rate_limit_ttl(peer: Peer, request: Request) -> Reply:
-    """Return how long until a group may go again, ms; -2 if nothing holds it."""
+    """Return what is left of a group's manual rest, else of its window, ms; -2 for neither."""
     return _data(ttl=peer.engine.group_rest_ms(request["queue"], request["groupId"], peer.now()))
 
 

@@ -34,7 +34,7 @@ def register_worker(peer: Peer, request: Request) -> Reply:
         request["name"],
         request.get("queues") or [],
         1 if concurrency is None else int(concurrency),
-        request.get("hostname") or None,
+        request.get("hostname"),
         _whole(request.get("pid")),
         _whole(request.get("startedAt")),
         now,

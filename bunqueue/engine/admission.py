@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import dependencies, keys, proofs, repeats
 from bunqueue.engine.events import emit
-from bunqueue.engine.flows import link, link_refusal, linked_parent
+from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
@@ -472,6 +472,15 @@ def _edge_refusal(
     return problem
 
 
+def _own_refusal(own: Mapping[str, Any], custom_id: str | None) -> str | None:
+    """Return what is wrong with the push itself, whoever lives already, or None."""
+    if own.get("repeat") is not None:
+        return repeats.refusal(own)
+    if custom_id is not None and linked_parent(own) == custom_id:
+        return OWN_PARENT
+    return None
+
+
 def _admit_plain(
     engine: "Engine", queue: Queue, name: str, data: bytes, options: JobOptions, now: int
 ) -> Job:
@@ -514,6 +523,9 @@ def _admit(
         return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
+        problem = _own_refusal(own, custom_id)
+        if problem:
+            raise Refused(problem)
         return _twin(engine, old)
     problem = _edge_refusal(engine, own, custom_id, batch)
     if problem:

@@ -170,6 +170,12 @@ def has_live_consumer(engine: "Engine", job_id: str) -> bool:
     )
 
 
+def is_awaited(engine: "Engine", job_id: str) -> bool:
+    """Say whether a job that has not ended depends on this one, not just names it as a child."""
+    consumers = engine.graph.consumers.get(job_id, ())
+    return any(job_id in consumer.extra.depends_on for consumer in consumers)
+
+
 def waits_for_admission(engine: "Engine", job_ids: Iterable[str]) -> bool:
     """Say whether one of the jobs is not committed yet."""
     jobs = map(engine.index.get, job_ids)

@@ -126,8 +126,9 @@ def _refuse(engine: "Engine", jobs: Sequence[Job], all_planned: Sequence[FlowJob
     """Refuse ids that somebody has or had, and groups that are full."""
     graph, find = engine.graph, engine.index.get
     ids = {job.id for job in jobs}
-    taken = ids & graph.consumers.keys() | ids & graph.proofs.free.keys()
-    taken |= ids & graph.proofs.pinned.keys() | ids & engine.retired.ids.keys()
+    taken = {each for each in ids & graph.consumers.keys() if dependencies.is_awaited(engine, each)}
+    taken |= ids & graph.proofs.free.keys() | ids & graph.proofs.pinned.keys()
+    taken |= ids & engine.retired.ids.keys()
     labelled: Counter[tuple[str, str]] = Counter()
     for planned in all_planned:
         if planned.id in taken or find(planned.id) is not None:

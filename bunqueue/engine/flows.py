@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 PENDING: Final = "pending"  # what 0.1.x clients call a parent that is still to come, wire.md 9
 PARENT_KEY: Final = "__parentId"
 PARENT_QUEUE_KEY: Final = "__parentQueue"
+OWN_PARENT: Final = "A job cannot be its own parent"
 FLOW_KEYS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY, "__flowParentId", "__flowParentIds")
 # How many children are dealt with between two looks at what was spent, and what one costs:
 # loadtests/hub.py remove-children, children-values. The parent's own lists cost a bit each time.
@@ -82,7 +83,7 @@ def link_refusal(
 ) -> str | None:
     """Return why a push cannot be linked to its parent, or None."""
     if parent_id == job_id:
-        return "A job cannot be its own parent"
+        return OWN_PARENT
     parent = engine.index.get(parent_id)
     if parent is None:
         return f"Parent job not found: {parent_id}"

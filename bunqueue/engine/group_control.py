@@ -90,7 +90,7 @@ def set_group_rate_limit(
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
         group = queue.run_set.open_group(group_id)
-        group.rate = Rate(most, duration_ms)
+        group.set_rate(Rate(most, duration_ms))
         _changed(engine, queue, group, now)
 
 
@@ -107,7 +107,7 @@ def remove_group_rate_limit(engine: "Engine", queue_name: str, group_id: str, no
     if queue is None or group is None or group.rate is None:
         return 0
     with queue.shard.lock:
-        group.rate = None
+        group.set_rate(None)
         _changed(engine, queue, group, now)
         return 1
 
@@ -152,15 +152,13 @@ def rest_group(
 
 
 def group_rest_ms(engine: "Engine", queue_name: str, group_id: str, now: int) -> int:
-    """Return how long until the group may go again, in ms; -2 if it neither rests nor is full."""
+    """Return what is left of the group's manual rest, else of its window, in ms; -2 for none.
+
+    A window is told from its first delivery on, as 2.9.5 does, whether it is used up or not.
+    """
     group = _find(engine, queue_name, group_id)
-    if group is None:
-        return -2
-    until = group.rests_until
-    rate = group.window_rate
-    if rate is not None and group.window_until > now and group.window_count >= rate.max:
-        until = max(until, group.window_until)
-    return until - now if until > now else -2
+    rest_ms = None if group is None else group.rest_ms(now)
+    return -2 if rest_ms is None else rest_ms
 
 
 def pause_group(engine: "Engine", queue_name: str, group_id: str, now: int) -> bool:

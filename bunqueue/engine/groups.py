@@ -141,6 +141,17 @@ class Group:
             self.window_count = 0
         self.window_count += 1
 
+    def set_rate(self, rate: Rate | None) -> None:
+        """Store a rate, or drop the stored one; the next delivery opens a window."""
+        self.rate = rate
+        self.window_until = self.window_count = 0
+        self.window_rate = None
+
+    def rest_ms(self, now: int) -> int | None:
+        """Return what is left of its manual rest, else of its window; None if neither runs."""
+        until = self.rests_until if self.rests_until > now else self.window_until
+        return until - now if until > now else None
+
 
 class Groups:
     """The groups of one queue.

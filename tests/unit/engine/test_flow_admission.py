@@ -105,6 +105,13 @@ def test_an_id_that_somebody_has_or_had_is_refused(world: World, make: str) -> N
     assert before == (world.counts(), world.counts("pq"))
 
 
+def test_an_id_that_is_only_named_as_a_child_is_free(world: World) -> None:
+    world.push("other", jobId="w", childrenIds=["c1"])
+
+    world.ok("PUSHF", jobs=tree())
+    assert "waiting" == world.state("c1")
+
+
 def test_a_full_group_refuses_the_flow(world: World) -> None:
     jobs = tree(2, groupId="g", groupMaxSize=5)
     world.ok("PUSHB", queue="q", jobs=[{"groupId": "g"}] * 5)

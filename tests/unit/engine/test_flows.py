@@ -101,6 +101,28 @@ def test_a_link_that_cannot_be_is_refused(world: World) -> None:
     assert {"waiting": 1} == world.counts()
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"parentId": "c", "data": {"__parentId": "c", "__parentQueue": "q"}},
+            "A job cannot be its own parent",
+        ),
+        (
+            {"repeat": {"every": 1000}},
+            "repeat jobs cannot use JobOptions.jobId; use repeat.jobId instead",
+        ),
+    ],
+)
+def test_what_is_wrong_in_itself_is_refused_while_its_id_lives(
+    world: World, fields: dict[str, Any], text: str
+) -> None:
+    world.push(jobId="c")
+
+    assert text == world.error("PUSH", queue="q", jobId="c", **fields)
+    assert {"waiting": 1} == world.counts()
+
+
 def test_a_batch_links_every_job(world: World) -> None:
     world.push("pq", jobId="p")
     data = {"__parentId": "p", "__parentQueue": "pq"}

@@ -168,6 +168,52 @@ def test_a_manual_rest_holds_for_every_puller(world: World) -> None:
     assert "a1" == waiting.reply["job"]["data"]
 
 
+def rest_ms(world: World) -> int:
+    ttl: int = world.ok("GetGroupRateLimitTtl", queue="q", groupId="a")["data"]["ttl"]
+    return ttl
+
+
+def test_a_window_is_told_from_its_first_delivery_on(world: World) -> None:
+    for number in range(2):
+        push(world, "a", number)
+    terms = {"limit": {"max": 2, "duration": 1000}}
+    assert -2 == rest_ms(world)
+    assert [0] == pulled(world, 1, group=terms)
+
+    assert 1000 == rest_ms(world)
+    world.forward(999)
+    assert 1 == rest_ms(world)
+    world.forward(1)
+    assert -2 == rest_ms(world)
+
+
+def test_a_manual_rest_is_told_before_the_window(world: World) -> None:
+    push(world, "a", 0)
+    assert [0] == pulled(world, 1, group={"limit": {"max": 1, "duration": 1000}})
+    world.ok("RateLimitGroup", queue="q", groupId="a", duration=200)
+
+    assert 200 == rest_ms(world)
+    world.forward(200)
+    assert 800 == rest_ms(world)
+
+
+def test_storing_or_dropping_a_rate_ends_the_window(world: World) -> None:
+    for number in range(3):
+        push(world, "a", number)
+    group = {"queue": "q", "groupId": "a"}
+    terms = {"limit": {"max": 1, "duration": 1000}}
+    assert [0, None] == pulled(world, 2, group=terms)
+
+    world.ok("SetGroupRateLimit", **group, max=1, duration=1000)
+    assert -2 == rest_ms(world)
+    assert [1, None] == pulled(world, 2, group=terms)
+    world.ok("RemoveGroupRateLimit", **group)
+    assert -2 == rest_ms(world)
+    assert [2] == pulled(world, 1, group=terms)
+    world.ok("RemoveGroupRateLimit", **group)  # there is none any more
+    assert 1000 == rest_ms(world)
+
+
 def test_a_paused_group_waits_for_its_resume(world: World) -> None:
     push(world, "a", "a1")
     assert {"changed": True} == world.ok("PauseGroup", queue="q", groupId="a")["data"]

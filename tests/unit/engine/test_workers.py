@@ -54,6 +54,11 @@ def test_what_is_not_named_has_a_default(world: World) -> None:
     assert 36 == len(entry["workerId"])
 
 
+def test_an_empty_host_name_is_kept(world: World) -> None:
+    assert "" == register(world, workerId="w1", hostname="")["hostname"]
+    assert "" == listed(world)[0]["hostname"]
+
+
 def test_a_worker_needs_a_name(world: World) -> None:
     assert "name is required" == world.error("RegisterWorker", queues=["q"])
 
