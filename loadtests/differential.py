@@ -48,6 +48,7 @@ from tests.support.reference import DIRECTORY_VARIABLE
 
 NEEDED = frozenset({"cmd", "queue", "jobs", "id", "ids", "count", "grace", "name"})
 PROGRESS_EVERY = 25
+REPLAYS = 2  # a difference that is not there each time is one of timing
 TEXT_CHARS_MAX = 700
 ERROR_CHARS = 24  # of a refusal that tell what kind it is
 
@@ -122,7 +123,7 @@ def run(
         steps = sequence(f"{seed}:{number}")
         verdict = judge(steps, ports)
         tally.add(verdict)
-        if verdict.faults and not judge(steps, ports).faults:
+        if verdict.faults and not all(judge(steps, ports).faults for _ in range(REPLAYS)):
             tally.fleeting.append(number)
             say(f"sequence {number}: gone when played again\n{told(verdict)}")
         elif verdict.faults:

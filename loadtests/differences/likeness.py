@@ -74,7 +74,17 @@ class Difference:
         return ".".join(map(str, self.path))
 
     def __str__(self) -> str:
-        return f"{self.where or '(reply)'}: reference {self.theirs!r}, ours {self.ours!r}"
+        theirs, ours = _brief(self.theirs), _brief(self.ours)
+        return f"{self.where or '(reply)'}: reference {theirs!r}, ours {ours!r}"
+
+
+def _brief(value: Any) -> Any:
+    """Return a list of jobs as their ids and when they are due; anything else as it is."""
+    if isinstance(value, list) and all(
+        isinstance(each, dict) and "runAt" in each for each in value
+    ):
+        return [(each.get("id"), each["runAt"]) for each in value]
+    return value
 
 
 def differences(

@@ -23,6 +23,7 @@ from typing import Any
 
 from bunqueue.commands import COMMANDS
 from loadtests.differences.likeness import Difference, Normaliser, differences
+from loadtests.differences.values import TINY_WAIT_MS, has_tiny_span
 from tests.support.wire import frame
 from tests.wire.record import Link
 
@@ -51,6 +52,7 @@ class Told:
         theirs, ours: The replies, normalised.
         is_asked: The request comes from the sequence, not from the observer.
         differences: Where they differ.
+        at: When both were there, epoch ms.
     """
 
     step: int
@@ -60,6 +62,7 @@ class Told:
     ours: Any
     is_asked: bool
     differences: tuple[Difference, ...]
+    at: float
 
 
 class Side:
@@ -220,6 +223,7 @@ class Play:
                 time.sleep(SETTLE_S)
             else:
                 yield self._tell(step["peer"], step, is_asked=True)
+                time.sleep(_rest_s(step["send"]))
                 for request in reads_after(step["send"]):
                     yield self._tell(READER, {"send": request}, is_asked=False)
         for request in self._reads_at_the_end():
@@ -244,7 +248,7 @@ class Play:
     ) -> Told:
         starts = self.theirs.start, self.ours.start
         found = tuple(differences(theirs, ours, starts))
-        return Told(self._step, request, sent, theirs, ours, is_asked, found)
+        return Told(self._step, request, sent, theirs, ours, is_asked, found, time.time() * 1000)
 
     def _reads_at_the_end(self) -> Iterator[Request]:
         for name in [f"$j:{name}" for name in self.ours.kept] + names_in(self._steps, "$c:"):
@@ -287,6 +291,13 @@ class Play:
             yield {"cmd": "Obliterate", "queue": queue}
         for name in list(self.ours.kept):
             yield {"cmd": "RemoveWebhook", "webhookId": f"$j:{name}"}
+
+
+def _rest_s(request: Request) -> float:
+    """Return how long a request goes on working after its answer, before it can be compared."""
+    if has_tiny_span(request):
+        return TINY_WAIT_MS / 1000
+    return SETTLE_S if request["cmd"] == "Cron" and request.get("immediately") else 0
 
 
 QUEUE_READS = (

@@ -18,6 +18,9 @@ from loadtests.differences.likeness import ABSENT, CLOCK_MS_MAX, Difference
 from loadtests.differences.playing import Request, Step, Told
 from loadtests.differences.values import PAST_MS
 
+# Between the moment at which a server looks at its clock, and that at which both have answered.
+CHANCE_MS = 200
+
 
 class Story:
     """What happened in a sequence so far, the reply at hand included.
@@ -137,22 +140,24 @@ def _other_problem(spot: Spot) -> bool:
     return bool(spot.spoiled and spot.their_error and asked and asked[1] == spot.spoiled)
 
 
-def _prefixed(spot: Spot) -> bool:
-    """The same refusal, ours with the number of the entry."""
-    rest = re.sub(r"^jobs\[\d+\]: ", "", spot.our_error)
-    return spot.cmd == "PUSHB" and spot.key == "error" and rest == spot.their_error
-
-
 def _other_entry(spot: Spot) -> bool:
     """Two entries of a batch are wrong, and each side names another."""
     numbers = [re.match(r"jobs\[\d+\]: ", text) for text in (spot.their_error, spot.our_error)]
     return spot.cmd == "PUSHB" and all(numbers) and numbers[0][0] != numbers[1][0]  # type: ignore[index]
 
 
+# What the reference finds out about an entry of a batch only while it admits it.
+_LATE = ("Group ", "Duplicate unique_key", "Cannot replace", "Custom ID ")
+
+
 def _prefix_kept(spot: Spot) -> bool:
-    """What the reference finds out only while it admits: it has kept the entries before."""
-    late = ("Group ", "Duplicate unique_key", "Cannot replace", "Custom ID ")
-    return _prefixed(spot) and spot.their_error.startswith(late)
+    """Both refuse a batch, and the reference has kept the entries before the bad one."""
+    return not spot.told.is_asked and any(
+        told.step == spot.told.step
+        and _error(told.theirs) == _error(told.ours)
+        and _error(told.ours).startswith(_LATE)
+        for told in spot.story.asked("PUSHB")
+    )
 
 
 def _in_backoff(spot: Spot) -> bool:
@@ -234,6 +239,18 @@ def _pushed(request: Request) -> list[Request]:
     return [each for each in inputs if isinstance(each, dict)]
 
 
+def _entries(story: Story) -> Iterator[tuple[Any, Any, Request]]:
+    """Yield every entry that was pushed, with the id and the queue of its job."""
+    for told in story.asked("PUSH", "PUSHB", "PUSHF"):
+        ids = told.ours.get("ids") or [told.ours.get("id")]
+        jobs = told.sent.get("jobs")
+        for number, entry in enumerate(_pushed(told.sent)):
+            if told.request["cmd"] == "PUSHF" and isinstance(jobs, list):
+                yield jobs[number]["id"], jobs[number].get("queue"), entry
+            else:
+                yield (*ids[number : number + 1], None)[0], told.sent.get("queue"), entry
+
+
 def _own_ids(request: Request) -> set[Any]:
     ids = (entry.get(key) for entry in _pushed(request) for key in ("jobId", "customId"))
     return {each for each in ids if isinstance(each, str)}
@@ -251,17 +268,42 @@ def _takes_a_taken_id(spot: Spot) -> bool:
 
 def _has_expired(spot: Spot) -> bool:
     """A job was pushed whose life is over by now; the reference finds out when it is pulled."""
-    fewer = isinstance(spot.ours, int) and isinstance(spot.theirs, int) and spot.ours < spot.theirs
-    gone = spot.our_error == "Job not found" or spot.ours == "unknown"
-    lists = isinstance(spot.ours, list) and isinstance(spot.theirs, list)
-    if not (fewer or gone or (lists and len(spot.ours) < len(spot.theirs))):
-        return False
+    short = [(job_id, queue) for job_id, queue, entry in _entries(spot.story) if _is_short(entry)]
+    if spot.our_error.startswith(_ABOUT_NOBODY) or spot.ours == "unknown":
+        names = {spot.request.get(key) for key in _ID_KEYS}
+        return any(job_id in names for job_id, _ in short)
+    sizes = [len(each) if isinstance(each, list) else each for each in (spot.ours, spot.theirs)]
+    fewer = all(type(each) is int for each in sizes) and sizes[0] < sizes[1]
+    queue = spot.request.get("queue")
+    return fewer and any(queue in (None, its_queue) for _, its_queue in short)
+
+
+_ID_KEYS = ("id", "customId", "jobId", "childId", "parentId")
+_ABOUT_NOBODY = ("Job not found", "Child job not found", "Parent job not found")
+
+
+def _is_short(entry: Request) -> bool:
+    """The life of the job is over before the sequence is."""
+    ttl = entry.get("ttl")
+    return isinstance(ttl, int) and (
+        ttl < CLOCK_MS_MAX or (entry.get("timestamp") or PAST_MS * 2) == PAST_MS
+    )
+
+
+def _too_old(spot: Spot) -> bool:
+    """A parked job was made long ago; the cleanup of the reference may have come by."""
+    if spot.key == "waiting-children":
+        return isinstance(spot.ours, int) and spot.theirs < spot.ours and _parked_of_old(spot)
+    if spot.their_error == "Job not found" or spot.theirs == "unknown":
+        return _parked_of_old(spot, spot.request.get("id"))
+    return False
+
+
+def _parked_of_old(spot: Spot, job_id: str | None = None) -> bool:
     return any(
-        entry.get("ttl") is not None
-        and isinstance(entry["ttl"], int)
-        and (entry["ttl"] < CLOCK_MS_MAX or (entry.get("timestamp") or PAST_MS * 2) == PAST_MS)
-        for told in spot.story.asked("PUSH", "PUSHB", "PUSHF")
-        for entry in _pushed(told.sent)
+        entry.get("timestamp") == PAST_MS and (entry.get("dependsOn") or entry.get("childrenIds"))
+        for its_id, _, entry in _entries(spot.story)
+        if job_id in (None, its_id)
     )
 
 
@@ -347,6 +389,25 @@ def _by_chance(spot: Spot) -> bool:
     )
 
 
+def _due_by_chance(spot: Spot) -> bool:
+    """A job waits for its next attempt, and by its backoff only one side has got there."""
+    for told in spot.story.told:
+        theirs, ours = _retrying(told.theirs), _retrying(told.ours)
+        if theirs and ours:
+            dues = theirs["runAt"], ours["runAt"]
+            if min(dues) - CHANCE_MS <= spot.told.at <= max(dues) + CHANCE_MS:
+                return True
+    return False
+
+
+def _retrying(reply: Any) -> Any:
+    """Return the job of a reply that has failed last and is delayed, or None."""
+    job = reply.get("job") if isinstance(reply, dict) else None
+    if not isinstance(job, dict) or job.get("state") != "delayed" or not job.get("attempts"):
+        return None
+    return job if any(line["state"] == "failed" for line in job["timeline"]) else None
+
+
 def _bad_schedule(spot: Spot) -> bool:
     says = "Invalid cron expression: ", "Invalid repeat pattern: "
     return spot.key == "error" and any(
@@ -374,10 +435,53 @@ def _tied(spot: Spot) -> bool:
     return False
 
 
+def _retried_in_order(spot: Spot) -> bool:
+    """The first jobs that differ are of one rank, and one of them is a retry."""
+    if spot.cmd not in ("PULL", "PULLB"):
+        return False
+    theirs, ours = (
+        reply.get("jobs") or [reply.get("job")] for reply in (spot.told.theirs, spot.told.ours)
+    )
+    for pair in zip(theirs, ours, strict=False):
+        if all(pair) and pair[0]["id"] != pair[1]["id"]:
+            ranks = {(job["priority"], job["lifo"], job["groupId"]) for job in pair}
+            return len(ranks) == 1 and any(job["attempts"] for job in pair)
+    return False
+
+
 def _same_batch(story: Story, *job_ids: str) -> bool:
     return any(
         set(job_ids) <= {*told.ours.get("ids", ()), *_own_ids(told.sent), *_flow_ids_of(told)}
         for told in story.asked("PUSHB", "PUSHF")
+    )
+
+
+def _cleaned_in_order(spot: Spot) -> bool:
+    """The same jobs were cleaned away, and some of them came in one batch."""
+    theirs, ours = (reply.get("ids") or () for reply in (spot.told.theirs, spot.told.ours))
+    pair = spot.theirs, spot.ours
+    return (
+        spot.cmd == "Clean"
+        and sorted(theirs) == sorted(ours)
+        and all(isinstance(each, str) for each in pair)
+        and _same_batch(spot.story, *pair)
+    )
+
+
+def _met_by_key(spot: Spot) -> bool:
+    """A push named the id of a job that was not pushed with it, and the job's key."""
+    theirs, ours = _kinds(spot.theirs), _kinds(spot.ours)
+    named = {
+        job_id
+        for told in spot.story.asked("PUSH", "PUSHB")
+        if any(entry.get("uniqueKey") for entry in _pushed(told.sent))
+        for job_id in _own_ids(told.sent)
+    }
+    return (
+        spot.cmd == "(events)"
+        and spot.key in named
+        and "duplicated" in theirs
+        and [each for each in theirs if each != "duplicated"] == ours
     )
 
 
@@ -388,9 +492,23 @@ def _flag_as_given(spot: Spot) -> bool:
 
 
 def _row_is_active(spot: Spot) -> bool:
-    """After a close the list of the reference by state still goes by the row of the run."""
-    closed = any("close" in step for step in spot.story.steps[: spot.told.step + 1])
-    return closed and spot.cmd == "GetJobs" and "state" in spot.request
+    """After a close, lists by state of the reference still go by the row of the run."""
+    by_state = spot.cmd == "GetJobs" and "state" in spot.request
+    if not by_state and spot.difference.path[:2] != ("data", "jobs"):
+        return False
+    return any(
+        "close" in step and _had_pulled(spot.story, step["peer"], number)
+        for number, step in enumerate(spot.story.steps[: spot.told.step + 1])
+    )
+
+
+def _had_pulled(story: Story, peer: str, before: int) -> bool:
+    return any(
+        told.step < before
+        and story.steps[told.step]["peer"] == peer
+        and (told.theirs.get("job") or told.theirs.get("jobs"))
+        for told in story.asked("PULL", "PULLB")
+    )
 
 
 def _all_active_count(spot: Spot) -> bool:
@@ -462,17 +580,20 @@ def _successor_has_all(spot: Spot) -> bool:
 
 def _discard_is_a_failure(spot: Spot) -> bool:
     """A child was discarded, and its policy is applied."""
-    linked = any(
-        entry.get("parentId")
-        for told in spot.story.asked("PUSH", "PUSHB", "PUSHF")
-        for entry in _pushed(told.sent)
-    )
+    children = {job_id for job_id, _, entry in _entries(spot.story) if entry.get("parentId")}
+    discarded = [
+        told
+        for told in spot.story.asked("Discard")
+        if told.ours.get("ok") and told.sent["id"] in children
+    ]
+    if not spot.told.is_asked and any(told.step == spot.told.step for told in discarded):
+        return True
     shows = (
         "waiting-children" in (spot.theirs, spot.key, _state_of(spot.told.theirs))
         or spot.cmd in ("PULL", "PULLB", "GetFailedChildrenValues", "GetIgnoredChildrenFailures")
-        or (spot.cmd == "GetJobCounts" and spot.key in ("waiting", "prioritized"))
+        or (spot.cmd == "GetJobCounts" and spot.key in ("waiting", "prioritized", "failed"))
     )
-    return linked and shows and any(told.ours.get("ok") for told in spot.story.asked("Discard"))
+    return shows and bool(discarded)
 
 
 def _names_of_nothing(spot: Spot) -> bool:
@@ -537,8 +658,9 @@ def _truthy_removal(spot: Spot) -> bool:
 
 
 def _id_before_rest(spot: Spot) -> bool:
-    """An id that lives is answered; the reference looks at the dependencies first."""
-    lives = spot.their_error.removeprefix("jobs[0]: ").startswith("Dependency job not found")
+    """An id that lives is answered; the reference looks at the job's edges first."""
+    edges = "Dependency job not found", "Parent job "
+    lives = spot.their_error.removeprefix("jobs[0]: ").startswith(edges)
     ids = {spot.told.ours.get("id"), *spot.told.ours.get("ids", ())}
     return lives and not spot.our_error and bool(ids & _own_ids(spot.request))
 
@@ -556,16 +678,17 @@ def _logs_of_nobody(spot: Spot) -> bool:
 
 
 def _keep_logs(spot: Spot) -> bool:
-    """A job was pushed with a number of lines to keep."""
+    """The job was pushed with a number of lines to keep."""
     return spot.cmd == "GetLogs" and any(
-        entry.get("keepLogs") is not None
-        for told in spot.story.asked("PUSH", "PUSHB", "PUSHF")
-        for entry in _pushed(told.sent)
+        entry.get("keepLogs") is not None and job_id == spot.request["id"]
+        for job_id, _, entry in _entries(spot.story)
     )
 
 
 def _limited_clean(spot: Spot) -> bool:
-    return spot.cmd == "Clean" and spot.request.get("limit") is not None
+    """Of what is there the reference takes less than the limit allows."""
+    theirs, ours = (len(reply.get("ids", ())) for reply in (spot.told.theirs, spot.told.ours))
+    return spot.cmd == "Clean" and spot.request.get("limit") is not None and theirs < ours
 
 
 def _whole_history(spot: Spot) -> bool:
@@ -617,8 +740,71 @@ def _lock_stayed(spot: Spot) -> bool:
     ) and spot.our_error.startswith("Job not found or not in processing")
 
 
+def _worker_moved(spot: Spot) -> bool:
+    """A worker registered over both connections, and one of them has closed."""
+    if spot.cmd not in ("ListWorkers", "Heartbeat", "UnregisterWorker"):
+        return False
+    theirs: dict[str, str] = {}
+    ours: dict[str, str] = {}
+    for step in spot.story.steps[: spot.told.step + (not spot.told.is_asked)]:
+        request = step.get("send", {})
+        name, peer = request.get("workerId"), step.get("peer", "")
+        if "close" in step:
+            theirs = {each: owner for each, owner in theirs.items() if owner != peer}
+            ours = {each: owner for each, owner in ours.items() if owner != peer}
+        elif request.get("cmd") == "RegisterWorker" and isinstance(name, str):
+            theirs.setdefault(name, peer)
+            ours[name] = peer
+        elif request.get("cmd") == "UnregisterWorker":
+            theirs.pop(name, None)
+            ours.pop(name, None)
+    return theirs != ours
+
+
+def _null_error(spot: Spot) -> bool:
+    """A failure came with null for its error."""
+    return (spot.key, spot.theirs, spot.ours) == ("error", None, ABSENT) and any(
+        "error" in told.sent and told.sent["error"] is None for told in spot.story.asked("FAIL")
+    )
+
+
+def _resumed_nobody(spot: Spot) -> bool:
+    """Resume of a queue of which nothing is known is in the journal of the reference."""
+    if spot.cmd != "TrimEvents" or spot.key != "removed":
+        return False
+    queue = spot.request["queue"]
+    first = next(
+        (
+            told.request["cmd"]
+            for told in spot.story.told
+            if told.is_asked
+            and told.sent.get("queue") == queue
+            and COMMANDS[told.request["cmd"]].mutates
+        ),
+        None,
+    )
+    resumes = sum(told.sent.get("queue") == queue for told in spot.story.asked("Resume"))
+    return first == "Resume" and 0 < spot.theirs - spot.ours <= resumes
+
+
+def _twin_in_batch(spot: Spot) -> bool:
+    """A job depends on an entry of its batch for which another job answers."""
+    if "dependsOn" not in spot.difference.path:
+        return False
+    answers = {
+        entry.get("customId"): job_id
+        for told in spot.story.asked("PUSHB")
+        for entry, job_id in zip(_pushed(told.sent), told.ours.get("ids", ()), strict=False)
+    }
+    if isinstance(spot.theirs, list):
+        return list(dict.fromkeys(answers.get(each, each) for each in spot.theirs)) == spot.ours
+    return answers.get(spot.theirs) == spot.ours
+
+
 def _kinds(events: Any) -> list[str]:
-    return [event["eventType"] for event in events] if isinstance(events, list) else []
+    if not isinstance(events, list):
+        return []
+    return [each["eventType"] for each in events if isinstance(each, dict) and "eventType" in each]
 
 
 def _only_we_tell(kind: str) -> Callable[[Spot], bool]:
@@ -652,7 +838,6 @@ RULES: tuple[Rule, ...] = (
         _prefix_kept,
         parts=True,
     ),
-    Rule("wire.md 2.1", "the refusal of a batch names the entry, whatever is wrong", _prefixed),
     Rule(
         "wire.md 4.2",
         "data that was not given is null; 2.9.5 shows nothing until a restart",
@@ -733,12 +918,34 @@ RULES: tuple[Rule, ...] = (
         parts=True,
     ),
     Rule("engine.md 4.1", "a backoff is spread by chance, within its bounds", _by_chance),
+    Rule(
+        "engine.md 4.1",
+        "so that an attempt is due here and not yet there",
+        _due_by_chance,
+        parts=True,
+    ),
+    Rule(
+        "engine.md 4.1",
+        "and retries come out in another order",
+        _retried_in_order,
+        parts=True,
+    ),
     Rule("wire.md 2.11 [F]", "what is wrong with a schedule is told in our words", _bad_schedule),
     Rule(
         "engine.md 2.1 B",
         "jobs due in the same millisecond go by admission; in 2.9.5 by the text of their ids",
         _tied,
         parts=True,
+    ),
+    Rule(
+        "engine.md 2.1 B",
+        "jobs of one batch are cleaned by admission; in 2.9.5 by the text of their ids",
+        _cleaned_in_order,
+    ),
+    Rule(
+        "wire.md 4.3",
+        "who names the id of a live job meets that; in 2.9.5, if it was generated, its key",
+        _met_by_key,
     ),
     Rule("wire.md 0 [F]", "which of two wrong entries of a batch is told", _other_entry),
     Rule("wire.md 0 [F]", "a flag is shown as true or false, whatever was given", _flag_as_given),
@@ -872,6 +1079,34 @@ RULES: tuple[Rule, ...] = (
         parts=True,
     ),
     Rule("wire.md 1.3", "an owner that is no string is none", _owner_that_is_none, parts=True),
+    Rule(
+        "wire.md 5.4 [X]",
+        "a worker belongs to the connection that registered it last; in 2.9.5 to the first",
+        _worker_moved,
+    ),
+    Rule("wire.md 0", "an error that is null was not given", _null_error),
+    Rule(
+        "engine.md 3.1",
+        "an empty custom id is none; the row of 2.9.5 keeps it",
+        lambda spot: (spot.key, spot.theirs, spot.ours) == ("customId", "", None),
+    ),
+    Rule(
+        "engine.md 9 (F)",
+        "a queue of which nothing is known has no journal",
+        _resumed_nobody,
+    ),
+    Rule(
+        "engine.md 5.1",
+        "who depends on a twin depends on the job that answers for it; in 2.9.5 it waits for ever",
+        _twin_in_batch,
+        parts=True,
+    ),
+    Rule(
+        "engine.md 5.3 B",
+        "a parked job has no maximum age; in 2.9.5 it goes an hour after it was made",
+        _too_old,
+        parts=True,
+    ),
     Rule("engine.md 9 B", "Drain is told as drained", _only_we_tell("drained")),
     Rule("engine.md 9 B", "a replaced or expired job is told as removed", _only_we_tell("removed")),
 )

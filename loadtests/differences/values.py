@@ -101,6 +101,15 @@ class Chooser:
         return self.rng.choices((SPAN_MS, 3_600_000, 0, TINY_MS), (5, 3, 1, 1))[0]
 
 
+def has_tiny_span(value: Any) -> bool:
+    """Tell whether a request sets a span that is over after ``TINY_WAIT_MS``."""
+    if isinstance(value, dict):
+        return any(has_tiny_span(item) for item in value.values())
+    if isinstance(value, list):
+        return any(has_tiny_span(item) for item in value)
+    return type(value) is int and value == TINY_MS
+
+
 def value_of(chooser: Chooser, cmd: str, name: str, row: Field) -> Any:
     """Return a good value for one field of a command."""
     meant = MEANT.get((cmd, name)) or BY_NAME.get(name)

@@ -32,7 +32,7 @@ def test_a_seed_makes_one_sequence() -> None:
 
     assert steps == sequence("a seed")
     assert steps != sequence("another seed")
-    assert STEPS_MIN <= len(steps) <= 2 * STEPS_MAX  # what is short is waited for
+    assert STEPS_MIN <= len(steps) <= STEPS_MAX
 
 
 @pytest.mark.parametrize(
