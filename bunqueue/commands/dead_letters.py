@@ -36,14 +36,16 @@ def dlq(peer: Peer, request: Request) -> Work[Reply]:
     jobs = yield from peer.engine.list_dead(
         request["queue"], request.get("filter"), _count(request), peer.now()
     )
-    listed = yield from pack_listing(
+    count, (packed, entries) = yield from pack_listing(
         # Both together: a job may have left the dead letters by the next slice.
-        (pack_job(job, peer.int64), pack_entry(job, peer.int64))
-        for job in jobs
-        if job.extra.dead
+        (
+            (pack_job(job, peer.int64), pack_entry(job, peer.int64))
+            for job in jobs
+            if job.extra.dead
+        ),
+        columns=2,
     )
-    packed, entries = zip(*listed, strict=True) if listed else ((), ())
-    header = list_header(len(listed))
+    header = list_header(count)
     return b"".join((b"\x83\xa2ok\xc3\xa4jobs", header, *packed, b"\xa7entries", header, *entries))
 
 

@@ -63,10 +63,9 @@ def move_to_waiting_children(peer: Peer, request: Request) -> Reply:
 def get_children_values(peer: Peer, request: Request) -> Work[Reply]:
     """Return the results of a job's children by queue:id; by bare id of those not kept."""
     values = yield from peer.engine.children_values(request["id"])
-    pairs = yield from pack_listing(
-        pack(key) + (value if peer.int64 else narrowed(value)) for key, value in values
+    count, (pairs,) = yield from pack_listing(
+        (pack(key) + (value if peer.int64 else narrowed(value)),) for key, value in values
     )
-    count = len(pairs)
     header = bytes((0x80 | count,)) if count < 16 else b"\xdf" + count.to_bytes(4, "big")
     return b"".join((_DATA_VALUES, header, *pairs))
 

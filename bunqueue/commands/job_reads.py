@@ -100,10 +100,12 @@ def get_jobs(peer: Peer, request: Request) -> Work[Reply]:
     )
     # This filter alone shows the view in place of the state.
     shown = "paused" if request.get("state") == "paused" else None
-    listed = yield from pack_listing(
-        pack_view(job, shown or state_of(job, now), peer.int64) for job in jobs if job.place != GONE
+    count, (listed,) = yield from pack_listing(
+        (pack_view(job, shown or state_of(job, now), peer.int64),)
+        for job in jobs
+        if job.place != GONE
     )
-    return b"".join((_JOBS, list_header(len(listed)), *listed))
+    return b"".join((_JOBS, list_header(count), *listed))
 
 
 def _states(value: str | list[str] | None) -> Sequence[str]:

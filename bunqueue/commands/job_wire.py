@@ -8,7 +8,7 @@ Putting the pieces together takes 4.9 us; packing the map, once it has been made
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.slices import Work
@@ -26,7 +26,8 @@ PACKED_STEP_US: Final = 500
 PACKED_US: Final = 15
 PACKED_BYTES_PER_US: Final = 500
 
-Packed = TypeVar("Packed", bytes, tuple[bytes, ...])
+# How many items, and for each column its pieces.
+Listing = tuple[int, list[list[bytes]]]
 
 _NIL: Final = b"\xc0"
 _float64 = struct.Struct(">d").pack
@@ -290,29 +291,46 @@ def _attempt(
     }
 
 
-def pack_listing(items: Iterable[Packed]) -> Work[list[Packed]]:
-    """Pack any number of items for one reply: bytes, or tuples of them.
+def pack_listing(items: Iterable[Sequence[bytes]], columns: int = 1) -> Work[Listing]:
+    """Pack any number of items for one reply.
+
+    Args:
+        items: What each is in each column.
+
+    Returns:
+        How many they are, and what each column holds, in a few pieces.
 
     Raises:
         Refused: It is too long for a frame; the items behind that are not asked for.
     """
-    kept: list[Packed] = []
+    packed: list[list[bytes]] = [[] for _ in range(columns)]
+    fresh: list[Sequence[bytes]] = []
+    count = spent_us = 0
     room_bytes = FRAME_BYTES_MAX
-    spent_us = 0
     for item in items:
-        size_bytes = len(item) if isinstance(item, bytes) else sum(map(len, item))
+        size_bytes = sum(map(len, item))
         room_bytes -= size_bytes
         if room_bytes < 0:
             raise Refused(
                 f"Reply too large: more than {FRAME_BYTES_MAX} bytes; ask for fewer at a time"
             )
-        kept.append(item)
+        fresh.append(item)
+        count += 1
         spent_us += PACKED_US + size_bytes // PACKED_BYTES_PER_US
         if spent_us >= PACKED_STEP_US:
+            _join(packed, fresh)
             yield spent_us
             spent_us = 0
+    _join(packed, fresh)
     yield spent_us
-    return kept
+    return count, packed
+
+
+def _join(packed: list[list[bytes]], fresh: list[Sequence[bytes]]) -> None:
+    """Make one piece of what is new in each column: joining and freeing all at once takes long."""
+    for column, pieces in zip(packed, zip(*fresh, strict=True), strict=False):
+        column.append(b"".join(pieces))
+    fresh.clear()
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:

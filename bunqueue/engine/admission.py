@@ -285,6 +285,7 @@ def push_many(
     with arriving(engine, named, keys):
         try:
             answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
+            by_parent = _linked(engine, hidden, entries, answer)
         except (Refused, StorageFailed):
             _withdraw_all(engine, hidden)
             raise
@@ -295,6 +296,7 @@ def push_many(
                 engine.storage.removed(gone)
             if robbed is not None:
                 engine.storage.rewritten(robbed)
+        _link_all(engine, by_parent, now)
         is_durable = True in [bool(job.options.durable) for job, *_ in hidden]
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
@@ -308,14 +310,46 @@ def push_many(
 def _is_entangled(engine: "Engine", owns: Sequence[Mapping[str, Any] | None]) -> bool:
     """Say whether something changes with one of the jobs that must change in the same batch."""
     proofs_of = engine.graph.proofs
-    for own in owns:
-        if own is None:
-            continue
+    given = [own for own in owns if own is not None]
+    has_edges = any(own.get("dependsOn") for own in given)
+    for own in given:
         custom_id = _custom_id(own)
-        # A parent; a proof; an entry that another job may answer for, on whom others depend.
-        if linked_parent(own) or (custom_id and (custom_id in proofs_of or own.get("uniqueKey"))):
+        # A proof; an entry that another job may answer for, on whom others depend.
+        if custom_id and (custom_id in proofs_of or (has_edges and own.get("uniqueKey"))):
             return True
     return False
+
+
+def _linked(
+    engine: "Engine", hidden: Sequence[Hidden], entries: Sequence[Entry], ids: Sequence[str]
+) -> list[tuple[Job, Job]]:
+    """Return the new jobs that are to be linked to a parent, each with that.
+
+    Raises:
+        Refused: A parent has begun or gone while the others were admitted.
+    """
+    new = {job.id: job for job, *_ in hidden}
+    pairs = []
+    for (_, _, _, own), job_id in zip(entries, ids, strict=True):
+        parent_id = None if own is None else linked_parent(own)
+        job = new.pop(job_id, None) if parent_id is not None else None
+        if own is None or parent_id is None or job is None or job.place != ADMITTED:
+            continue
+        problem = link_refusal(engine, own, parent_id, job_id)
+        if problem is not None:
+            raise Refused(problem)
+        parent = engine.index.get(parent_id)
+        assert parent is not None
+        pairs.append((job, parent))
+    return pairs
+
+
+def _link_all(engine: "Engine", pairs: Sequence[tuple[Job, Job]], now: int) -> None:
+    """Make the parents wait for their new children."""
+    shards = {job.queue.shard for pair in pairs for job in pair}
+    with engine.identity_lock, in_order(shards):
+        for job, parent in pairs:
+            link(engine, parent, job.id, now)
 
 
 def _hide(

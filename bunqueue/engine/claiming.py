@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
     from bunqueue.engine.ports import Peer
 
-# A batch ends with the job that passes this, so that its reply fits a frame: half of the largest,
-# which leaves room for one more payload and for the jobs' own fields.
-CLAIM_BYTES_MAX = 32 << 20
+# A batch ends with the job that passes this. Its reply fits a frame of 64 MiB, with room for one
+# more payload and the jobs' own fields; copying it holds nobody up: loadtests/hub.py pull-large.
+CLAIM_BYTES_MAX = 16 << 20
 
 
 def pull(

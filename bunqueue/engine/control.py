@@ -14,7 +14,7 @@ from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
 from bunqueue.engine.queue import Queue, Waiter
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
-from bunqueue.engine.slices import Work, in_order, parts
+from bunqueue.engine.slices import Work, consumed, in_order, parts
 from bunqueue.engine.states import COMPLETED, FAILED, GONE, QUEUED, move
 from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 
@@ -278,7 +278,7 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
 def _everywhere(queue: Queue) -> Iterator[Job]:
     """Return an iterator over the jobs of a queue in all places; it stands on copies."""
     places = (queue.admitted, queue.parked, queue.active, queue.completed, queue.failed)
-    of_places = [job for place in places for job in place.values()]
+    of_places = consumed([job for place in places for job in place.values()])
     return chain(of_places, queue.run_set.jobs())
 
 
@@ -338,10 +338,12 @@ def clean(
         yield len(jobs) * LOOKED_AT_US
         if len(found) >= most and state in ("completed", "failed"):
             break  # they stand in order
+    del candidates  # who holds none of the jobs need not free them all at the end
     if state in ("completed", "failed"):
-        chosen = found[:most]
+        del found[most:]
+        chosen = consumed(found)
     else:
-        chosen = yield from in_order(found, _by_admission, most)
+        chosen = yield from in_order(consumed(found), _by_admission, most)
     for jobs in parts(chosen, REMOVED_PER_STEP):
         with queue.shard.lock:
             still_meant = [job for job in jobs if is_meant(job)]

@@ -10,7 +10,7 @@ from bunqueue.engine import keys
 from bunqueue.engine.job import DeadLetter, Job, note
 from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
-from bunqueue.engine.slices import Work, parts
+from bunqueue.engine.slices import Work, consumed, parts
 from bunqueue.engine.states import FAILED, move
 from bunqueue.engine.undo import put_back, remember
 
@@ -238,7 +238,7 @@ def purge_dlq(engine: "Engine", queue_name: str, now: int) -> Work[int]:
     if queue is None:
         return 0
     count = 0
-    for jobs in parts(list(queue.failed.values()), MOVED_PER_STEP):
+    for jobs in parts(consumed(list(queue.failed.values())), MOVED_PER_STEP):
         with queue.shard.lock:
             for job in jobs:
                 if job.place == FAILED:

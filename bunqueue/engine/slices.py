@@ -166,6 +166,13 @@ def parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
+def consumed(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list and let go of each: freeing many jobs at the end takes long."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 def in_order(
     items: Iterable[T], key: Callable[[T], Any], most: int | None, is_reversed: bool = False
 ) -> Work[Iterator[T]]:

@@ -17,12 +17,13 @@ from msgpack.exceptions import OutOfData
 from bunqueue.protocol.codec import UNDEFINED, InvalidFrame, NestedTooDeeply, decode, text_key
 
 RUN_BYTES: Final = 32_768  # members of a list that are decoded together, at least so many bytes
-RUN_LENGTH_MAX: Final = 1_000  # or so many
+RUN_LENGTH_MAX: Final = 500  # or so many
 FED_BYTES: Final = 262_144  # what the unpacker is given at a time, so that no skip takes long
 # Bytes that are dealt with in a us: members of lists, which have many values, and the rest, which
 # is rarely more than one long text. loadtests/hub.py push-many-values, push-large.
 LISTED_BYTES_PER_US: Final = 50
 OTHER_BYTES_PER_US: Final = 500
+MEMBER_US: Final = 2  # of a list, beside its bytes: loadtests/hub.py push-batch
 
 # Yields what it has cost since it was last asked, in us.
 Steps = Generator[int, Any, Any]
@@ -78,7 +79,7 @@ def _decode_member(reader: "_Reader") -> Steps:
         yield from reader.skip()
         run += 1
         if reader.taken_bytes >= RUN_BYTES or run == RUN_LENGTH_MAX or number == count:
-            yield reader.taken_bytes // LISTED_BYTES_PER_US
+            yield reader.taken_bytes // LISTED_BYTES_PER_US + run * MEMBER_US
             try:
                 items += reader.take(run)
             except NestedTooDeeply as error:

@@ -43,6 +43,11 @@ def encode_reply(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:
     return b"".join((HEADER_WITH_ONE_MORE[body[0]], body[1:], REQ_ID_KEY, req_id))
 
 
+def encode_large(reply: bytes, req_id: bytes) -> bytes:
+    """Return the same as ``encode_reply`` of a packed map of few keys, copying its bytes once."""
+    return b"".join((HEADER_WITH_ONE_MORE[reply[0]], memoryview(reply)[1:], REQ_ID_KEY, req_id))
+
+
 def _wide(reply: bytes, req_id: bytes) -> bytes:
     """Add ``reqId`` to a packed map of fifteen keys or more."""
     if reply[0] == 0x8F:

@@ -37,6 +37,7 @@ from bunqueue.protocol.replies import (
     INVALID_FORMAT,
     REQ_ID_KEY,
     Reply,
+    encode_large,
     encode_reply,
     error_reply,
 )
@@ -513,7 +514,10 @@ def _decoding(body: memoryview) -> Work[Any]:
 def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:
     """Return the body of a reply; one that cannot be sent is logged and becomes an error."""
     try:
-        body = encode_reply(reply, req_id, int64)
+        if reply.__class__ is bytes and len(reply) > TURN_BYTES_MAX and 0x80 < reply[0] < 0x8F:
+            body = reply if req_id is None else encode_large(reply, req_id)
+        else:
+            body = encode_reply(reply, req_id, int64)
     except (ValueError, TypeError, OverflowError, RecursionError):
         log.exception("reply could not be encoded")
         return encode_reply(error_reply(INTERNAL_ERROR), req_id, int64)

@@ -348,10 +348,10 @@ def test_a_list_of_any_length_is_packed(count: int) -> None:
 def test_a_list_that_no_frame_can_hold_ends_before_it_is_made() -> None:
     looked_at: list[int] = []
 
-    def items() -> Iterator[bytes]:
+    def items() -> Iterator[tuple[bytes]]:
         for number in range(100):
             looked_at.append(number)
-            yield b"x" * (FRAME_BYTES_MAX // 4)
+            yield (b"x" * (FRAME_BYTES_MAX // 4),)
 
     with pytest.raises(Refused, match=f"Reply too large: more than {FRAME_BYTES_MAX} bytes"):
         done(pack_listing(items()))

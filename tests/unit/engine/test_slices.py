@@ -437,3 +437,55 @@ def test_who_meets_a_large_batch_on_its_way_is_answered_after_it() -> None:
     awaited(world, answer)
     assert answer.reply is not None
     assert met.reply == {"ok": True, "id": answer.reply["ids"][999]}
+
+
+def children(parent_id: str, count: int) -> list[dict[str, Any]]:
+    data = {"__parentId": parent_id, "__parentQueue": "parents"}
+    return [{"parentId": parent_id, "data": data} for _ in range(count)]
+
+
+def test_a_large_batch_of_children_is_added_in_slices(world: World) -> None:
+    parent_id = world.push("parents")
+    answer = world.send("PUSHB", queue="q", jobs=children(parent_id, 1_000))
+
+    assert 1 < awaited(world, answer)
+    assert {"waiting-children": 1} == world.counts("parents")
+    for job_id in world.pull_all():
+        world.ok("ACK", id=job_id)
+    world.forward(5)
+    assert parent_id == world.pull("parents")
+
+
+def test_a_parent_that_begins_meanwhile_refuses_a_large_batch_of_children(world: World) -> None:
+    parent_id = world.push("parents")
+    answer = world.send("PUSHB", queue="q", jobs=children(parent_id, 1_000))
+    assert not answer.is_there
+    assert parent_id == world.pull("parents")
+    awaited(world, answer)
+
+    text = f"Parent job {parent_id} is not linkable"
+    assert {"ok": False, "error": text} == answer.reply
+    assert {} == world.counts()
+    assert 1 == len(world.engine.index)
+
+
+def test_a_large_batch_of_children_that_could_not_be_written_leaves_no_trace() -> None:
+    world = persistent_world()
+    parent_id = world.push("parents")
+    answer = world.send("PUSHB", queue="q", jobs=children(parent_id, 1_000))
+    world.storage.fails = True
+    awaited(world, answer)
+    world.storage.fails = False
+    world.settle()
+
+    assert {"ok": False, "error": "Internal server error"} == answer.reply
+    assert {parent_id} == set(world.storage.rows)
+    assert parent_id == world.pull("parents")
+
+
+def test_a_large_batch_with_ids_and_keys_is_added_in_slices(world: World) -> None:
+    jobs = [{"customId": f"j{n}", "uniqueKey": f"k{n}"} for n in range(1_000)]
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+
+    assert 1 < awaited(world, answer)
+    assert [f"j{n}" for n in range(1_000)] == world.pull_all()

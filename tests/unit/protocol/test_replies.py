@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bunqueue.protocol.codec import decode, pack
-from bunqueue.protocol.replies import ALREADY_FINALIZED, OK, encode_reply, error_reply
+from bunqueue.protocol.replies import (
+    ALREADY_FINALIZED,
+    OK,
+    encode_large,
+    encode_reply,
+    error_reply,
+)
 
 REQ_IDS: list[Any] = ["1", "", 0, 7, -1, 2**40, 2**64 - 1, 1.5, None, True, [1, {"a": None}], {}]
 
@@ -66,3 +72,10 @@ def test_any_map_and_any_req_id(reply: dict[str, int], req_id: str) -> None:
     reply.pop("reqId", None)
 
     assert {**reply, "reqId": req_id} == decode(encode_reply(reply, pack(req_id), int64=False))
+
+
+@pytest.mark.parametrize("count", [1, 13, 14])
+def test_a_large_reply_is_the_same_as_a_small_one(count: int) -> None:
+    reply = pack({f"key-{number}": "x" * 1_000 for number in range(count)})
+
+    assert encode_reply(reply, pack("7"), int64=False) == encode_large(reply, pack("7"))
