@@ -42,6 +42,7 @@ class Closing:
             self._leave()
         finally:
             worker.leases.stop()  # also where the goodbye broke off
+            worker.stalls.close()
             worker.executor_object.close()
             worker.post_event("closed")
             worker.mailbox.close(LISTENER_TIMEOUT_S)

@@ -1,5 +1,7 @@
 """A delivery: one job in a worker's hands, from the pull until its slot is free again."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from bunqueue.client.cancel import CancelSignal
@@ -13,6 +15,7 @@ class Delivery:
         id: The job's.
         token: The lock token, None when pulled without an owner.
         runner: Identity of the thread or greenlet that runs the handler, None when nobody does.
+        members: The deliveries of the native batch that this one leads, or None.
         task: The greenlet it runs in, for interrupting it.
         is_released: Its slot is free.
         is_abandoned: It was sent back; whatever its handler still says is dropped.
@@ -25,6 +28,7 @@ class Delivery:
         "is_abandoned",
         "is_released",
         "job",
+        "members",
         "runner",
         "task",
         "token",
@@ -36,6 +40,7 @@ class Delivery:
         self.token = token
         self.runner: int | None = None
         self.task: Any = None
+        self.members: list[Delivery] | None = None
         self.is_released = False
         self.is_abandoned = False
         self.interrupted_with: BaseException | None = None

@@ -60,6 +60,13 @@ class Job(JobFields[Data]):
             signal = self.__dict__.setdefault("_signal", CancelSignal())
         return signal
 
+    def share_signal(self, other: Job[Any]) -> None:
+        """Take another job's signal for one's own: what calls one off calls both off."""
+        mine: CancelSignal | None = self.__dict__.get("_signal")
+        self.__dict__["_signal"] = other.signal
+        if mine is not None and mine.aborted:
+            other.signal.abort(mine.reason)
+
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} queue={self.queue!r}>"
 

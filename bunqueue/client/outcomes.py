@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from bunqueue.client.worker import Worker
 
 
+class JobFailed(Exception):
+    """A member of a batch that the handler set as failed, with a text."""
+
+
 class Context:
     """What a processor of two parameters gets beside the job."""
 
@@ -57,6 +61,9 @@ class Outcomes:
         """Run one delivery from ``active`` to the free slot. Never raises. Waits."""
         worker = self._worker
         job = delivery.job
+        if delivery.members is not None:
+            self._run_batch(delivery, delivery.members)
+            return
         if delivery.is_abandoned:
             worker.release(delivery)
             return
@@ -81,6 +88,62 @@ class Outcomes:
             RUNNING.reset(running)
             delivery.runner = None
             worker.release(delivery)
+
+    def _run_batch(self, leader: Delivery, members: list[Delivery]) -> None:
+        """Run the handler once for several deliveries; each has its own outcome. Waits."""
+        worker, started = self._worker, worlds.now()
+        for member in members:
+            member.runner = get_ident()
+        running = RUNNING.set(leader.job)
+        failure: BaseException | None = None
+        result: Any = None
+        try:
+            if worker.has_listeners("active"):
+                for member in members:
+                    worker.emit("active", member.job)
+            if not all(member.is_abandoned for member in members):
+                result = worker.handler(leader.job, Context(leader.job))
+        except BaseException as error:  # the jobs fail, the worker never does
+            failure = error
+        try:
+            for member in members:
+                member.task = None
+                failure = member.interrupted_with or failure
+            failed = [(one, failure or _own_failure(one)) for one in members]
+            self._tell_batch(failed, result, started)
+        finally:
+            RUNNING.reset(running)
+            for member in members:
+                member.runner = None
+                worker.release(member)
+
+    def _tell_batch(
+        self,
+        members: list[tuple[Delivery, BaseException | None]],
+        result: Any,
+        started: float,
+    ) -> None:
+        plain: list[Delivery] = []
+        for member, error in members:
+            if self._worker.connection.is_observed_widely:
+                self._observe(member.job, "failed" if error else "completed", started)
+            if error is not None:
+                self._ended_badly(member, error)
+            elif self._goes_by_flow(member):
+                plain.append(member)
+            else:
+                self._ended_well(member, result)
+        flow, first = self._worker.ack_flow, None
+        for success in [Success(member, result) for member in plain]:
+            if not flow.join(success):
+                first = success  # the others line up behind it
+        if first is not None:
+            flow.send(first)
+
+    def _goes_by_flow(self, delivery: Delivery) -> bool:
+        """Tell whether a success is one that ``_ended_well`` would leave to the ACK flow."""
+        is_plain = not delivery.is_abandoned and delivery.job._consumed_by is None
+        return is_plain and self._worker.ack_batcher is None and self._worker.acks_meet
 
     def _observe(self, job: Job[Any], outcome: str, started: float) -> None:
         worker = self._worker
@@ -295,6 +358,12 @@ def call_off(delivery: Delivery, reason: str | None, hard: bool, worker: Worker)
     delivery.signal.abort(reason)
     if hard:
         worker.executor_object.interrupt(delivery)
+
+
+def _own_failure(delivery: Delivery) -> BaseException | None:
+    """Return what a member of a batch was set to fail with, or None."""
+    error = delivery.job.failed_with
+    return JobFailed(error) if isinstance(error, str) else error
 
 
 def _base_backoff_ms(raw: dict[str, Any]) -> float:

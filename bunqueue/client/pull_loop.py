@@ -6,6 +6,7 @@ slot (or the worker is paused), and after a failure.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -62,12 +63,29 @@ class PullLoop:
                     self._turn()
                 else:
                     worker.wake.wait(worker.rest_s())
+                self._start_due_batches()
         except BaseException as error:
             worker.failure = error
             if not isinstance(error, BunqueueError):
                 worker.logger.exception("the pull loop ended")
         finally:
+            if worker.gathering is not None:
+                self._give_up(worker.gathering.all())
             worker.loop_ended()
+
+    def _start_due_batches(self) -> None:
+        gathering = self._worker.gathering
+        if gathering is not None and not self._worker.is_closing:
+            for batch in gathering.due():
+                self._worker.start_batch(batch)
+
+    def _give_up(self, deliveries: list[Delivery]) -> None:
+        """Return jobs that were waiting for a batch. Waits."""
+        try:
+            self._hand_back([one for one in deliveries if not one.is_abandoned])
+        finally:
+            for delivery in deliveries:
+                self._worker.release(delivery)
 
     def _turn(self) -> None:
         worker = self._worker
@@ -112,7 +130,10 @@ class PullLoop:
         count = min(worker.free_slots(), worker.batch_size)
         if count <= 0:
             return 0
-        deliveries = self.pull(count, worker.poll_timeout_ms)
+        timeout_ms = worker.poll_timeout_ms
+        if worker.gathering is not None and (rest_s := worker.gathering.rest_s()) is not None:
+            timeout_ms = min(timeout_ms, math.ceil(rest_s * 1000))
+        deliveries = self.pull(count, timeout_ms)
         if not deliveries:
             self.empty_pulls += 1
             self._tell_drained()
@@ -139,6 +160,7 @@ class PullLoop:
                     "timeout": timeout_ms,
                     "owner": worker.worker_id if worker.use_locks else None,
                     "lockTtl": worker.lock_ttl_ms if worker.use_locks else None,
+                    "group": self._group_terms(),
                 }
             ),
             timeout=timeout_ms / 1000 + PULL_MARGIN_S,
@@ -158,6 +180,13 @@ class PullLoop:
             job.worker = worker
             deliveries.append(Delivery(job, token))
         return deliveries
+
+    def _group_terms(self) -> dict[str, Any] | None:
+        """Return what this pull says about groups."""
+        worker = self._worker
+        if worker.gathering is None:
+            return worker.group
+        return {**(worker.group or {}), **worker.gathering.wanted()} or None
 
     def _hand_back(self, deliveries: list[Delivery]) -> None:
         """Return jobs that came while the worker began to close. Waits."""

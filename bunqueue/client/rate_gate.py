@@ -24,7 +24,7 @@ class RateGate:
         self.window_s = 1.0
         self._starts: deque[float] = deque()
         self._rest_until = 0.0
-        if limiter:
+        if limiter and "group_key" not in limiter:
             unknown = limiter.keys() - {"max", "duration"}
             if unknown:
                 raise TypeError(f"unknown limiter option: {', '.join(sorted(unknown))}")

@@ -39,9 +39,11 @@ from bunqueue.client.endpoint import (
 from bunqueue.client.executors import Executor, GreenletExecutor, ThreadExecutor
 from bunqueue.client.held import HeldLeases
 from bunqueue.client.job import Job
+from bunqueue.client.key_gate import KeyGate
 from bunqueue.client.late import LateOutcomes
 from bunqueue.client.mailbox import Mailbox
 from bunqueue.client.manual import ManualControl
+from bunqueue.client.native_batch import BatchOptions, Gathering
 from bunqueue.client.outcomes import Outcomes, call_off
 from bunqueue.client.pull_loop import PullLoop
 from bunqueue.client.rate_gate import RateGate
@@ -49,6 +51,7 @@ from bunqueue.client.sandbox.executor import SandboxExecutor
 from bunqueue.client.sandbox.options import processor_name, sandbox_options
 from bunqueue.client.sandbox.slots import Slots
 from bunqueue.client.signals import SignalScope
+from bunqueue.client.stall_watch import StallWatch
 from bunqueue.client.telemetry import TelemetryHandler
 from bunqueue.client.types import LoggerLike
 from bunqueue.client.values import IntegerPolicy, QueueName
@@ -90,7 +93,11 @@ class Worker(EventEmitter, ManualControl):
             ``"module:function"`` or as the path of a file runs in child processes.
         sandbox: Options of the child processes, see ``SandboxOptions``.
         shutdown_timeout_s: How long ``run()`` drains after a signal; None for no bound.
-        limiter: ``{"max", "duration"}``: at most that many job starts per ms window.
+        limiter: ``{"max", "duration"}``: at most that many job starts per ms window. With
+            ``"group_key"``: at most ``max`` jobs at once per value of that field of the data.
+        group: ``{"concurrency", "limit": {"max", "duration"}}``, defaults for each group.
+        batch: ``{"size", "min_size", "timeout", "group_affinity"}``: one call of the processor for
+            several jobs, ``job.get_batch()``; ``concurrency`` counts the calls.
         use_locks: Pull with a lease.
         skip_lock_renewal: Do not renew leases.
         drain_delay_ms: Pause after an empty pull when ``poll_timeout_ms`` is 0.
@@ -135,6 +142,8 @@ class Worker(EventEmitter, ManualControl):
         sandbox: Mapping[str, Any] | None = None,
         shutdown_timeout_s: float | None = None,
         limiter: Mapping[str, Any] | None = None,
+        group: Mapping[str, Any] | None = None,
+        batch: Mapping[str, Any] | None = None,
         use_locks: bool = True,
         skip_lock_renewal: bool = False,
         skip_stalled_check: bool = False,
@@ -162,8 +171,13 @@ class Worker(EventEmitter, ManualControl):
         if on_timeout not in ("cooperative", "kill"):
             raise ValueError("on_timeout must be 'cooperative' or 'kill'")
         self._acks = worker_options.ack_batch(ack_batch)
-        self._acks_meet = worker_options.acks_meet(ack_batch)
+        self.acks_meet = worker_options.acks_meet(ack_batch)
         self.rate_gate = RateGate(limiter)
+        self._key_cap = worker_options.key_cap(limiter)
+        self.group = worker_options.group_terms(group)
+        self.batch = None if batch is None else BatchOptions(batch)
+        if self.batch is not None:
+            self._check_batch(self.batch)
         address = address_of(
             queue,
             prefix_key=prefix_key,
@@ -240,15 +254,18 @@ class Worker(EventEmitter, ManualControl):
             self.world,
             self._outcomes.settle,
             remove_on_complete=self.remove_on_complete,
-            batches=self._acks_meet,
+            batches=self.acks_meet,
         )
         self.loop = PullLoop(self)
+        self.stalls = StallWatch(self)
         self.mailbox = Mailbox(self.world, "bunqueue-events")
         self.executor_object: Executor = (
             ThreadExecutor(self.world, self._outcomes.run, f"bunqueue-{self.queue}")
             if self.world.is_native
             else GreenletExecutor(self._outcomes.run)
         )
+        self._key_gate = None if self._key_cap is None else KeyGate(self.world, *self._key_cap)
+        self.gathering = None if self.batch is None else Gathering(self.batch)
         self.slots: Slots | None = None
         if self.executor == "process":
             self._set_up_sandbox()
@@ -263,6 +280,16 @@ class Worker(EventEmitter, ManualControl):
             if self._acks is not None
             else None
         )
+
+    def _check_batch(self, batch: BatchOptions) -> None:
+        """Refuse batches where they cannot work, and pull as many jobs as one takes."""
+        if self.executor == "process":
+            raise ValueError("native batches need the executor 'greenlet' or 'thread'")
+        if self._key_cap is not None:
+            raise ValueError("native batches cannot be limited by group_key")
+        if self.rate_gate.limit is not None and batch.min_size > self.rate_gate.limit:
+            raise ValueError("batch min_size must not be above limiter max")
+        self.batch_size = batch.size
 
     def _choose_handler(self) -> None:
         """Make what runs a job: the user's function here, or its name for the children."""
@@ -318,7 +345,7 @@ class Worker(EventEmitter, ManualControl):
         if "ack_batch" in own:
             given = own.pop("ack_batch")
             self._acks = worker_options.ack_batch(given)
-            self._acks_meet = worker_options.acks_meet(given)
+            self.acks_meet = worker_options.acks_meet(given)
         if "sandbox" in own:
             self.sandbox |= own.pop("sandbox")
         self._choose_handler()
@@ -348,6 +375,8 @@ class Worker(EventEmitter, ManualControl):
             self.is_started = True
         self.mailbox.open()
         self.leases.start()
+        if self.has_listeners("stalled"):
+            self.stalls.open()
         if self.slots is not None:
             self.slots.resize(self._concurrency)
         self._run_thread = self.world.spawn(self.loop.run, f"bunqueue-worker-{self.queue}")
@@ -447,6 +476,7 @@ class Worker(EventEmitter, ManualControl):
 
     def forget_parent(self) -> None:
         """In a forked child the worker does not run."""
+        self.stalls.forget()
         if self.slots is not None:
             self.slots.forget()
         self._set_up()
@@ -488,11 +518,12 @@ class Worker(EventEmitter, ManualControl):
         slots, so that a broker that is slow to take ACKs slows the pulls down too.
         """
         active, leaving = len(self.active), self.ack_flow.waiting
-        free = self._concurrency - active
+        slots = self._concurrency * (1 if self.batch is None else self.batch.size)
+        free = slots - active
         if self.slots is not None:
             free = min(free, self.slots.usable() - active)
-        if leaving > self._concurrency:
-            free -= leaving - self._concurrency
+        if leaving > slots:
+            free -= leaving - slots
         if self._max_jobs:
             free = min(free, self._max_jobs - self._finished - active - leaving)
         return min(free, self.rate_gate.room())
@@ -503,9 +534,11 @@ class Worker(EventEmitter, ManualControl):
 
     def rest_s(self) -> float | None:
         """Return how long to wait for a wake-up at most; None for no bound."""
-        if self._is_paused or self._concurrency <= len(self.active):
-            return None
-        return self.rate_gate.rest_s()
+        late_s = None if self.gathering is None else self.gathering.rest_s()
+        if self._is_paused or self.free_slots() <= 0 < self.rate_gate.room():
+            return late_s
+        rest_s = self.rate_gate.rest_s()
+        return rest_s if late_s is None or rest_s is None else min(rest_s, late_s)
 
     def start_delivery(self, delivery: Delivery) -> None:
         """Give a delivery a slot and have it run."""
@@ -517,7 +550,22 @@ class Worker(EventEmitter, ManualControl):
         if timeout_ms and self.leases.are_kept:
             after_s = timeout_ms / 1000 + TIMEOUT_GRACE_S
             lease.keeper().later(after_s, lambda: self._outlived(delivery))
-        self.executor_object.submit(delivery)
+        if self.gathering is not None:
+            for batch in self.gathering.add(delivery):
+                self.start_batch(batch)
+        elif self._key_gate is None or self._key_gate.may_start(delivery):
+            self.executor_object.submit(delivery)
+
+    def start_batch(self, members: list[Delivery]) -> None:
+        """Have the first of some deliveries run for all of them."""
+        leader = members[0]
+        leader.members = members
+        leader.job.batch = [member.job for member in members]
+        for member in members[1:]:
+            member.job.share_signal(leader.job)
+        self.executor_object.submit(leader)
+        for member in members[1:]:
+            member.task = leader.task
 
     def release(self, delivery: Delivery, keep_lease: bool = False) -> None:
         """Free a delivery's slot, once, and let the pull loop know."""
@@ -527,6 +575,8 @@ class Worker(EventEmitter, ManualControl):
         job_id = delivery.id
         if self.active.get(job_id) is delivery:
             del self.active[job_id]
+        if self._key_gate is not None and (following := self._key_gate.ended(delivery)):
+            self.executor_object.submit(following)
         if not keep_lease:
             self.leases.held.pop(job_id, None)
         self.wake.open()
@@ -592,6 +642,8 @@ class Worker(EventEmitter, ManualControl):
         added = EventEmitter.on(self, event, listener) if listener else EventEmitter.on(self, event)
         if event == "ready" and listener is not None and self._ready.is_set():
             self.mailbox.post(listener)
+        if event == "stalled" and self.is_started:
+            self.stalls.open()
         return added
 
     def post_event(self, event: str, *args: Any) -> None:

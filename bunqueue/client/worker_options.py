@@ -178,3 +178,28 @@ def ack_batch(given: Mapping[str, Any] | bool | None) -> tuple[int, float] | Non
 def acks_meet(given: Mapping[str, Any] | bool | None) -> bool:
     """Tell whether ACKs that meet leave together: unless batches were switched off by name."""
     return given is None or (given is not False and ack_batch(given) is not None)
+
+
+def group_terms(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is said of groups with every pull, or None."""
+    if given is None:
+        return None
+    unknown = given.keys() - {"concurrency", "limit"}
+    if unknown:
+        raise TypeError(f"unknown group option: {', '.join(sorted(unknown))}")
+    return {name: value for name, value in given.items() if value is not None} or None
+
+
+def key_cap(limiter: Mapping[str, Any] | None) -> tuple[str, int] | None:
+    """Return (field of the data, jobs at once per value of it) of a limiter, or None."""
+    if not limiter or "group_key" not in limiter:
+        return None
+    unknown = limiter.keys() - {"max", "duration", "group_key"}
+    if unknown:
+        raise TypeError(f"unknown limiter option: {', '.join(sorted(unknown))}")
+    key, most = limiter["group_key"], limiter.get("max")
+    if not isinstance(key, str) or not key:
+        raise TypeError("limiter group_key must be the name of a field of the data")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ValueError("limiter max must be an int of at least 1")
+    return key, most
