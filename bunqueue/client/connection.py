@@ -56,7 +56,7 @@ class Connection:
         connect_timeout: Seconds a dial may take.
         command_timeout: Seconds a command may take; None or infinity for no bound.
         on_telemetry: Called with a dict per event.
-        pool_size: How many links at most.
+        pool_size: How many links at most; native threads beside greenlets have their own.
         max_in_flight: Commands in flight per link; 0 for no bound.
         max_command_timeouts: Consecutive timeouts after which a link is dropped; 0 for never.
         embedded: Use the engine in this process instead of TCP.
