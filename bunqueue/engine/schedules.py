@@ -226,10 +226,12 @@ def restore(engine: "Engine", rows: dict[str, tuple[Any, ...]], now: int) -> Non
                 f"the stored definition of cron {name!r} is invalid: {error};"
                 f" correct or remove its row in the table {TABLE}"
             ) from error
-        if cron.next_run < now:
-            cron.doubt = RESTARTED
         schedules.by_name[name] = cron
-        schedules.enter(engine, cron, max(cron.next_run, now))
+        if 0 <= cron.next_run - now <= LATE_MS_MAX:
+            schedules.enter(engine, cron, cron.next_run)
+        else:  # it was missed, or the clock may have been set back meanwhile
+            cron.doubt = RESTARTED
+            schedules.enter(engine, cron, now)
 
 
 def clock_jumped(engine: "Engine", delta_ms: int, now: int) -> None:
@@ -258,10 +260,8 @@ def _settle(engine: "Engine", cron: Cron, now: int) -> None:
             return  # one run makes up for all that were missed
         following = timetable.following(planned_at, now)
         log.info("missed runs were left out name=%s since_ms=%d", cron.name, now - planned_at)
-    elif doubt == CLOCK_SET:
-        following = _sooner(timetable, planned_at, now)
     else:
-        return
+        following = _sooner(timetable, planned_at, now)
     if following is not None and following != planned_at:
         cron.next_run = following
         store(engine, cron)
@@ -275,6 +275,8 @@ def _sooner(timetable: Timetable, planned_at: int, now: int) -> int | None:
     first = timetable.first(now)
     if timetable.schedule is None:
         return min(planned_at, first)
+    if first == planned_at:
+        return planned_at
     second = timetable.following(first, first)
     return first if second is not None and planned_at > second else planned_at
 

@@ -709,6 +709,33 @@ def test_a_clock_set_back_delays_by_no_more_than_a_period(
     assert {"waiting": 1} == world.counts()
 
 
+@pytest.mark.parametrize("fields", [{"repeatEvery": HOUR}, {"schedule": "0 * * * *"}])
+def test_a_clock_set_back_during_a_stop_delays_by_no_more_than_a_period(
+    fields: dict[str, Any],
+) -> None:
+    world = persistent_world()
+    world.ok("Cron", name="c", queue="q", **fields)
+
+    again = restarted(world, after_ms=-DAY)
+    again.forward(1)
+
+    assert again.now < get(again)["nextRun"] <= again.now + HOUR
+    again.forward(HOUR)
+    assert {"waiting": 1} == again.counts()
+
+
+def test_a_clock_set_back_a_little_during_a_stop_does_not_fire_a_slot_again() -> None:
+    world = persistent_world()
+    world.ok("Cron", name="c", queue="q", schedule="0 * * * *", preventOverlap=False)
+    world.forward(HOUR)
+    due = get(world)["nextRun"]
+
+    again = restarted(world, after_ms=-HOUR // 2)
+    again.forward(HOUR // 2 + 5 * MINUTE)
+
+    assert (due, {"waiting": 1}) == (get(again)["nextRun"], again.counts())
+
+
 def test_a_small_step_back_does_not_fire_a_slot_again(world: World) -> None:
     world.ok("Cron", name="c", queue="q", schedule="0 * * * *", preventOverlap=False)
     world.forward(HOUR)
