@@ -54,13 +54,13 @@ class Row:
 OFFICIAL_WORKER = ("worker", "--jobs=1000")
 
 ROWS = {
-    "handler alone, greenlets": Row(("handler", "--gevent"), None, "what a worker cannot pass"),
-    "handler alone, threads": Row(("handler",), None, "what a worker cannot pass"),
-    "worker, greenlets": Row(("worker", "--gevent"), OFFICIAL_WORKER, "x20; 60% of handler alone"),
-    "worker, threads": Row(("worker",), OFFICIAL_WORKER, "x20; 60% of handler alone"),
-    "add, one by one": Row(("sequential",), ("sequential",), "x1"),
-    "add, 16 threads share a queue": Row(("shared",), ("shared",), "x3"),
-    "add_bulk of 1,000": Row(("bulk", "--jobs=50000"), ("bulk", "--jobs=50000"), "x2"),
+    "handler alone (greenlets)": Row(("handler", "--gevent"), None, "what a worker cannot pass"),
+    "handler alone (threads)": Row(("handler",), None, "what a worker cannot pass"),
+    "worker (greenlets)": Row(("worker", "--gevent"), OFFICIAL_WORKER, "x20; 60% of handler alone"),
+    "worker (threads)": Row(("worker",), OFFICIAL_WORKER, "x20; 60% of handler alone"),
+    "add one by one": Row(("sequential",), ("sequential",), "x1"),
+    "add from 16 threads": Row(("shared",), ("shared",), "x3"),
+    "add_bulk of 1000": Row(("bulk", "--jobs=50000"), ("bulk", "--jobs=50000"), "x2"),
     "embedded on a file: add": Row(("sequential", "--jobs=50000"), None, "40,000/s"),
     "embedded on a file: add_bulk": Row(("bulk", "--jobs=200000"), None, "200,000/s"),
 }
