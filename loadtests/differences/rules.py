@@ -418,7 +418,7 @@ def _bad_schedule(spot: Spot) -> bool:
 
 
 def _tied(spot: Spot) -> bool:
-    """Jobs of one batch, due in the same millisecond: ids decide there, admission here."""
+    """Jobs due in the same millisecond: ids decide there, admission here."""
     if spot.cmd not in ("PULL", "PULLB"):
         return False
     theirs, ours = spot.told.theirs, spot.told.ours
@@ -431,6 +431,7 @@ def _tied(spot: Spot) -> bool:
                 our_job["lifo"]
                 or their_job["runAt"] == our_job["runAt"]
                 or _same_batch(spot.story, their_job["id"], our_job["id"])
+                or _moved_together(spot.story, our_job["queue"])
             )
     return False
 
@@ -447,6 +448,14 @@ def _retried_in_order(spot: Spot) -> bool:
             ranks = {(job["priority"], job["lifo"], job["groupId"]) for job in pair}
             return len(ranks) == 1 and any(job["attempts"] for job in pair)
     return False
+
+
+def _moved_together(story: Story, queue: str) -> bool:
+    """Several jobs of the queue were made due by one command."""
+    return any(
+        told.sent["queue"] == queue and (told.ours.get("count") or 0) > 1
+        for told in story.asked("PromoteJobs", "RetryDlq", "RetryCompleted")
+    )
 
 
 def _same_batch(story: Story, *job_ids: str) -> bool:
@@ -665,16 +674,27 @@ def _id_before_rest(spot: Spot) -> bool:
     return lives and not spot.our_error and bool(ids & _own_ids(spot.request))
 
 
+# Commands that make jobs go without naming them.
+_SWEEPING = (
+    "Obliterate",
+    "Drain",
+    "Clean",
+    "PurgeDlq",
+    "SetDlqConfig",
+    "RemoveUnprocessedChildren",
+)
+
+
 def _logs_of_nobody(spot: Spot) -> bool:
-    """The log of a job that is gone."""
+    """The log of a job that was gone when it was last asked for, or has been swept away since."""
     if spot.cmd != "GetLogs" or spot.told.ours["data"]["count"]:
         return False
-    job_id = spot.request["id"]
-    return not any(
-        told.sent.get("id") == job_id and told.ours.get("state", "unknown") != "unknown"
-        for told in spot.story.told
-        if told.request["cmd"] == "GetState" and told.step == spot.told.step and not told.is_asked
-    )
+    for told in reversed(spot.story.told):
+        if told.is_asked and told.ours.get("ok") and told.request["cmd"] in _SWEEPING:
+            return True
+        if told.request["cmd"] in ("GetJob", "GetState") and told.sent["id"] == spot.request["id"]:
+            return _error(told.ours) == "Job not found" or told.ours.get("state") == "unknown"
+    return True
 
 
 def _keep_logs(spot: Spot) -> bool:
