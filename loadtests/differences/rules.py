@@ -450,6 +450,21 @@ def _retried_in_order(spot: Spot) -> bool:
     return False
 
 
+def _joined_when_due(spot: Spot) -> bool:
+    """The first jobs that differ are of two groups, and one of them had a delay."""
+    if spot.cmd not in ("PULL", "PULLB"):
+        return False
+    theirs, ours = (
+        reply.get("jobs") or [reply.get("job")] for reply in (spot.told.theirs, spot.told.ours)
+    )
+    for pair in zip(theirs, ours, strict=False):
+        if all(pair) and pair[0]["id"] != pair[1]["id"]:
+            groups = {job["groupId"] for job in pair}
+            waited = any(job["timeline"][0]["state"] == "delayed" for job in pair)
+            return len(groups) == 2 and None not in groups and waited
+    return False
+
+
 def _moved_together(story: Story, queue: str) -> bool:
     """Several jobs of the queue were made due by one command."""
     return any(
@@ -955,6 +970,12 @@ RULES: tuple[Rule, ...] = (
         "engine.md 2.1 B",
         "jobs due in the same millisecond go by admission; in 2.9.5 by the text of their ids",
         _tied,
+        parts=True,
+    ),
+    Rule(
+        "engine.md 2.2",
+        "a group takes turns from when its delayed job is due; in 2.9.5 from the next pull on",
+        _joined_when_due,
         parts=True,
     ),
     Rule(
