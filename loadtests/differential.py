@@ -35,8 +35,9 @@ from docopt import docopt
 
 from loadtests.differences.judging import Verdict, judge
 from loadtests.differences.playing import Step
-from loadtests.differences.rules import RULES, Rule
+from loadtests.differences.rules import RULES
 from loadtests.differences.sequences import sequence
+from loadtests.differences.story import Rule
 from loadtests.servers import (
     Server,
     free_port,

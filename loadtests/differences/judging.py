@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from loadtests.differences.likeness import Difference
 from loadtests.differences.playing import Play, Step, Told
-from loadtests.differences.rules import RULES, Rule, Spot, Story
+from loadtests.differences.rules import RULES
+from loadtests.differences.story import Rule, Spot, Story
 
 
 @dataclass(slots=True)

@@ -1,0 +1,87 @@
+"""Parents, children and dependencies."""
+
+from __future__ import annotations
+
+from loadtests.differences.likeness import ABSENT
+from loadtests.differences.story import Spot, Story, entries, pushed, state_of
+from loadtests.differences.values import PAST_MS
+
+
+def too_old(spot: Spot) -> bool:
+    """A parked job was made long ago; the cleanup of the reference may have come by."""
+    if spot.key == "waiting-children":
+        return isinstance(spot.ours, int) and spot.theirs < spot.ours and _parked_of_old(spot)
+    if spot.their_error == "Job not found" or spot.theirs == "unknown":
+        return _parked_of_old(spot, spot.request.get("id"))
+    return False
+
+
+def _parked_of_old(spot: Spot, job_id: str | None = None) -> bool:
+    return any(
+        entry.get("timestamp") == PAST_MS and (entry.get("dependsOn") or entry.get("childrenIds"))
+        for its_id, _, entry in entries(spot.story)
+        if job_id in (None, its_id)
+    )
+
+
+def nothing_to_wait_for(spot: Spot) -> bool:
+    """A running job was told to wait for children that it does not have, or no more."""
+    return any(
+        told.step == spot.told.step and told.ours.get("ok")
+        for told in spot.story.asked("MoveToWaitingChildren")
+    ) and "waiting-children" in (spot.theirs, state_of(spot.told.theirs))
+
+
+def children_gone(spot: Spot) -> bool:
+    """A parent's children were cancelled, and the reference lets it wait for them."""
+    asked = spot.story.asked("RemoveUnprocessedChildren")
+    return any(told.step == spot.told.step for told in asked) and "waiting-children" in (
+        spot.theirs,
+        state_of(spot.told.theirs),
+    )
+
+
+def met_stays_met(spot: Spot) -> bool:
+    """A dependency that completed and came back is no longer one of ours."""
+    return (
+        spot.key == "dependsOn"
+        and isinstance(spot.ours, list)
+        and set(spot.ours) < set(spot.theirs)
+    )
+
+
+def discard_is_a_failure(spot: Spot) -> bool:
+    """A child was discarded, and its policy is applied."""
+    children = {job_id for job_id, _, entry in entries(spot.story) if entry.get("parentId")}
+    discarded = [
+        told
+        for told in spot.story.asked("Discard")
+        if told.ours.get("ok") and told.sent["id"] in children
+    ]
+    if not spot.told.is_asked and any(told.step == spot.told.step for told in discarded):
+        return True
+    shows = (
+        "waiting-children" in (spot.theirs, spot.key, state_of(spot.told.theirs))
+        or spot.cmd in ("PULL", "PULLB", "GetFailedChildrenValues", "GetIgnoredChildrenFailures")
+        or (spot.cmd == "GetJobCounts" and spot.key in ("waiting", "prioritized", "failed"))
+    )
+    return shows and bool(discarded)
+
+
+def runs_again(spot: Spot) -> bool:
+    """The result of a child that was sent back to run again."""
+    again = any(told.ours.get("count") for told in spot.story.asked("RetryCompleted"))
+    return spot.cmd == "GetChildrenValues" and spot.ours is ABSENT and again
+
+
+def kept_for_consumers(spot: Spot) -> bool:
+    """The result of a child that was removed, while somebody needs it."""
+    return spot.cmd == "GetResult" and spot.theirs is ABSENT and links(spot.story)
+
+
+def links(story: Story) -> bool:
+    return any(
+        entry.get("parentId") or entry.get("dependsOn")
+        for told in story.asked("PUSH", "PUSHB", "PUSHF")
+        for entry in pushed(told.sent)
+    )
