@@ -104,6 +104,8 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
     if job.place not in (QUEUED, PARKED):
         job.place = QUEUED
     engine.index.put(job)
+    if job.run_at > now:
+        _bring_forward(job, now)
     if job.place == PARKED:
         job.queue.parked[job.id] = job
     else:
@@ -111,6 +113,23 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
     keys.reclaim(job, now)
     if job.options.ttl is not None:
         arm_ttl(engine, job)
+
+
+def _bring_forward(job: Job, now: int) -> None:
+    """Let a job wait no longer because the clock was set back while nobody ran.
+
+    What was ready is ready, and the wait before another attempt begins anew; a delay, and all
+    else that was promised in wall time, comes when the clock says so.
+    """
+    history, timeline = job.extra.history, job.extra.timeline
+    if job.attempts and history:
+        failed_at = history[-1][2]
+        if now < failed_at <= job.run_at:
+            job.run_at += now - failed_at
+        return
+    admitted_at = timeline[0][1] if timeline else job.created_at
+    if now < job.run_at <= admitted_at:
+        job.run_at = now
 
 
 def _interrupted(engine: "Engine", job: Job, now: int) -> None:

@@ -286,6 +286,42 @@ def test_what_is_ready_stays_ready_after_a_restart(world: World, delta: int) -> 
     assert job_id == world.pull()
 
 
+@both_ways
+def test_what_was_ready_before_a_stop_is_ready_after_it(world: World, delta: int) -> None:
+    first = world.push(priority=1)
+    ids = [first, world.push(), world.push(dependsOn=[first])]
+    world.clock.ms += delta
+
+    world = world.restart()
+
+    assert ["prioritized", "waiting", "waiting-children"] == [world.state(each) for each in ids]
+    assert ids[:2] == [world.pull(), world.pull()]
+    world.ok("ACK", id=first)
+    assert ids[2] == world.pull()
+
+
+def test_a_retry_waits_no_longer_for_a_clock_set_back_during_a_stop(world: World) -> None:
+    job_id = fail(world)
+    world.clock.ms -= DAY
+
+    world = world.restart()
+
+    assert "delayed" == world.state(job_id)
+    world.forward(2 * MINUTE)
+    assert job_id == world.pull()
+
+
+def test_a_promised_moment_stays_when_the_clock_was_set_back_during_a_stop(world: World) -> None:
+    delayed = world.push(delay=MINUTE)
+    dated = world.push(timestamp=world.now + HOUR)
+    due = [world.job(each)["runAt"] for each in (delayed, dated)]
+    world.clock.ms -= DAY
+
+    world = world.restart()
+
+    assert due == [world.job(each)["runAt"] for each in (delayed, dated)]
+
+
 @pytest.mark.parametrize("event", ["MoveToWait", "close"])
 @both_ways
 def test_what_is_handed_back_is_ready(world: World, delta: int, event: str) -> None:
