@@ -68,5 +68,5 @@ def test_the_official_client(kind: str, name: str, running: Scenarios) -> None:
 def test_there_are_enough_scenarios() -> None:
     names = [name for _, name in scenarios()]
 
-    assert len(names) >= 30
+    assert len(names) >= 40
     assert len(set(names)) == len(names)
