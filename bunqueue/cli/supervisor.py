@@ -106,9 +106,7 @@ class Supervisor:
         self._rolls += 1
 
     def _on_stacks(self, _number: int, _frame: FrameType | None) -> None:
-        # One that has not got to its handlers yet would die of it.
-        young = time.monotonic() - ROLL_S
-        self._send(signal.SIGUSR1, [one for one in self._places if one.started_at < young])
+        self._send(signal.SIGUSR1)
 
     def _hand_on(self) -> None:
         """Pass on the signals that have come; from the first on nothing is started any more."""
@@ -120,8 +118,8 @@ class Supervisor:
             for place in self._places:
                 place.due_at = None
 
-    def _send(self, number: int, places: Sequence[Place] | None = None) -> None:
-        for place in self._places if places is None else places:
+    def _send(self, number: int) -> None:
+        for place in self._places:
             if place.process is not None and place.process.poll() is None:
                 place.process.send_signal(number)
 
@@ -137,11 +135,15 @@ class Supervisor:
                 place.due_at = None
                 place.is_leaving = False
                 place.started_at = time.monotonic()
+                # A child that has not got to its handler yet must not die of the signal: what is
+                # ignored here stays so in it.
+                signal.signal(signal.SIGUSR1, signal.SIG_IGN)
                 place.process = subprocess.Popen(
                     self._command,
                     env={**os.environ, CHILD_MARK: str(os.getpid())},
                     process_group=0,
                 )
+                signal.signal(signal.SIGUSR1, self._on_stacks)
                 log.info("worker process %d started pid=%d", place.number, place.process.pid)
 
     def _look_for_ends(self) -> None:
