@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 REQUIREMENT = "bunqueue-client==0.1.5"
-SETUP_S_MAX = 300
+SETUP_S_MAX = 150
 
 # What pip prints when it could not talk to an index, in contrast to not finding something there.
 UNREACHABLE = "after connection broken by"
