@@ -53,6 +53,7 @@ from loadtests.differences.reasons.requests import (
     other_problem,
     owner_that_is_none,
     prefix_kept,
+    prefixed,
     truthy_removal,
 )
 from loadtests.differences.reasons.turns import (
@@ -100,6 +101,7 @@ RULES: tuple[Rule, ...] = (
         prefix_kept,
         parts=True,
     ),
+    Rule("wire.md 2.1", "the refusal of a batch names the entry, whatever is wrong", prefixed),
     Rule(
         "wire.md 4.2",
         "data that was not given is null; 2.9.5 shows nothing until a restart",

@@ -140,16 +140,18 @@ def pushed(request: Request) -> list[Request]:
     return [each for each in inputs if isinstance(each, dict)]
 
 
-def entries(story: Story) -> Iterator[tuple[Any, Any, Request]]:
-    """Yield every entry that was pushed, with the id and the queue of its job."""
+def entries(story: Story) -> Iterator[tuple[str, Any, Request]]:
+    """Yield every entry that was pushed, with the id and the queue of its job, if it got an id."""
     for told in story.asked("PUSH", "PUSHB", "PUSHF"):
-        ids = told.ours.get("ids") or [told.ours.get("id")]
-        jobs = told.sent.get("jobs")
-        for number, entry in enumerate(pushed(told.sent)):
-            if told.request["cmd"] == "PUSHF" and isinstance(jobs, list):
-                yield jobs[number]["id"], jobs[number].get("queue"), entry
-            else:
-                yield (*ids[number : number + 1], None)[0], told.sent.get("queue"), entry
+        if not told.ours.get("ok"):
+            continue
+        if told.request["cmd"] == "PUSHF":
+            for job in told.sent["jobs"]:
+                yield job["id"], job["queue"], job["input"]
+        else:
+            ids = told.ours.get("ids") or [told.ours.get("id")]
+            for job_id, entry in zip(ids, pushed(told.sent), strict=False):
+                yield job_id, told.sent["queue"], entry
 
 
 def own_ids(request: Request) -> set[Any]:

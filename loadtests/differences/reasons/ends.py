@@ -33,7 +33,7 @@ def has_expired(spot: Spot) -> bool:
     """A job was pushed whose life is over by now; the reference finds out when it is pulled."""
     short = [(job_id, queue) for job_id, queue, entry in entries(spot.story) if _is_short(entry)]
     if spot.our_error.startswith(_ABOUT_NOBODY) or spot.ours == "unknown":
-        names = {spot.request.get(key) for key in _ID_KEYS}
+        names = [spot.request.get(key) for key in _ID_KEYS]
         return any(job_id in names for job_id, _ in short)
     sizes = [len(each) if isinstance(each, list) else each for each in (spot.ours, spot.theirs)]
     fewer = all(type(each) is int for each in sizes) and sizes[0] < sizes[1]

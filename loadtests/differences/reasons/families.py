@@ -8,9 +8,20 @@ from loadtests.differences.values import PAST_MS
 
 
 def too_old(spot: Spot) -> bool:
-    """A parked job was made long ago; the cleanup of the reference may have come by."""
-    if spot.key == "waiting-children":
-        return isinstance(spot.ours, int) and spot.theirs < spot.ours and _parked_of_old(spot)
+    """A parked job was made long ago; the cleanup of the reference has come by.
+
+    It is missed there, or its place in the line once nothing is left to wait for.
+    """
+    if spot.key in ("waiting-children", "waiting", "prioritized", "delayed"):
+        counts = spot.theirs, spot.ours
+        are_counts = all(type(each) is int for each in counts)
+        return are_counts and counts[0] < counts[1] and _parked_of_old(spot)
+    if spot.cmd == "GetJobs" and isinstance(spot.theirs, list) and isinstance(spot.ours, list):
+        listed = {job["id"] for job in spot.theirs}
+        missing = [job for job in spot.ours if job["id"] not in listed]
+        return bool(missing) and all(
+            (job["state"], job["createdAt"]) == ("waiting-children", PAST_MS) for job in missing
+        )
     if spot.their_error == "Job not found" or spot.theirs == "unknown":
         return _parked_of_old(spot, spot.request.get("id"))
     return False

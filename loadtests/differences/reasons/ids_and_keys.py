@@ -114,12 +114,13 @@ def twin_in_batch(spot: Spot) -> bool:
     if "dependsOn" not in spot.difference.path:
         return False
     answers = {
-        entry.get("customId"): job_id
+        entry["customId"]: job_id
         for told in spot.story.asked("PUSHB")
         for entry, job_id in zip(pushed(told.sent), told.ours.get("ids", ()), strict=False)
+        if isinstance(entry.get("customId"), str)
     }
     if isinstance(spot.theirs, list):
         return bool(
             list(dict.fromkeys(answers.get(each, each) for each in spot.theirs)) == spot.ours
         )
-    return bool(answers.get(spot.theirs) == spot.ours)
+    return isinstance(spot.theirs, str) and answers.get(spot.theirs) == spot.ours

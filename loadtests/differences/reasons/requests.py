@@ -29,6 +29,13 @@ def other_problem(spot: Spot) -> bool:
     return bool(spot.spoiled and spot.their_error and asked and asked[1] == spot.spoiled)
 
 
+def prefixed(spot: Spot) -> bool:
+    """The same refusal of a group, ours with the number of the entry."""
+    rest = re.sub(r"^jobs\[\d+\]: ", "", spot.our_error)
+    is_same = spot.their_error.startswith("group.") and rest == spot.their_error
+    return spot.cmd == "PUSHB" and spot.key == "error" and is_same
+
+
 def other_entry(spot: Spot) -> bool:
     """Two entries of a batch are wrong, and each side names another."""
     numbers = [re.match(r"jobs\[\d+\]: ", text) for text in (spot.their_error, spot.our_error)]

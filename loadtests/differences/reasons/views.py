@@ -92,12 +92,15 @@ _SWEEPING = (
 
 def logs_of_nobody(spot: Spot) -> bool:
     """The log of a job that was gone when it was last asked for, or has been swept away since."""
-    if spot.cmd != "GetLogs" or spot.told.ours["data"]["count"]:
+    if spot.cmd != "GetLogs" or spot.told.ours.get("data", {}).get("count", 1):
         return False
     for told in reversed(spot.story.told):
         if told.is_asked and told.ours.get("ok") and told.request["cmd"] in _SWEEPING:
             return True
-        if told.request["cmd"] in ("GetJob", "GetState") and told.sent["id"] == spot.request["id"]:
+        if (
+            told.request["cmd"] in ("GetJob", "GetState")
+            and told.sent.get("id") == spot.request["id"]
+        ):
             return error_of(told.ours) == "Job not found" or told.ours.get("state") == "unknown"
     return True
 
@@ -133,7 +136,7 @@ def worker_moved(spot: Spot) -> bool:
 
 def resumed_nobody(spot: Spot) -> bool:
     """Resume of a queue of which nothing is known is in the journal of the reference."""
-    if spot.cmd != "TrimEvents" or spot.key != "removed":
+    if spot.cmd != "TrimEvents" or not all(type(each) is int for each in (spot.theirs, spot.ours)):
         return False
     queue = spot.request["queue"]
     first = next(
