@@ -21,6 +21,7 @@ from loadtests.differences.reasons.families import (
     children_gone,
     discard_is_a_failure,
     kept_for_consumers,
+    linked_though_failed,
     met_stays_met,
     nothing_to_wait_for,
     runs_again,
@@ -368,6 +369,11 @@ RULES: tuple[Rule, ...] = (
         "who depends on a twin depends on the job that answers for it; in 2.9.5 it waits for ever",
         twin_in_batch,
         parts=True,
+    ),
+    Rule(
+        "engine.md 5.6",
+        "a link is shown by the child too; 2.9.5 does not show it on one that had failed",
+        linked_though_failed,
     ),
     Rule(
         "engine.md 5.3 B",

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from loadtests.differences.likeness import ABSENT
-from loadtests.differences.story import Spot, Story, entries, pushed, state_of
+from loadtests.differences.story import Spot, Story, entries, job_at, pushed, state_of
 from loadtests.differences.values import PAST_MS
+
+
+def linked_though_failed(spot: Spot) -> bool:
+    """A child that had failed was linked, and only our view of it shows the link."""
+    job_id = job_at(spot).get("id")
+    shows = {"data", "parentId", "__parentId", "__parentQueue"} & set(spot.difference.path)
+    return bool(shows) and any(
+        told.ours.get("ok") and told.sent["childId"] == job_id
+        for told in spot.story.asked("UpdateParent")
+    )
 
 
 def too_old(spot: Spot) -> bool:
