@@ -106,14 +106,21 @@ class Arrival:
     Attributes:
         ids: Custom ids.
         keys: (queue name, dedup key).
+        jobs: Returns those of them that are admitted so far.
         waiting: Pushes that are put off until they are in: answers, functions and arguments.
     """
 
-    __slots__ = ("ids", "keys", "waiting")
+    __slots__ = ("ids", "keys", "jobs", "waiting")
 
-    def __init__(self, ids: frozenset[str], keys: frozenset[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        ids: frozenset[str],
+        keys: frozenset[tuple[str, str]],
+        jobs: Callable[[], Iterable[Job]],
+    ) -> None:
         self.ids = ids
         self.keys = keys
+        self.jobs = jobs
         self.waiting: list[tuple[Later, Callable[..., Any], tuple[Any, ...]]] = []
 
     def concerns(self, ids: set[str], keys: set[tuple[str, str]]) -> bool:
@@ -123,13 +130,16 @@ class Arrival:
 
 @contextmanager
 def arriving(
-    engine: "Engine", ids: Iterable[str], keys: Iterable[tuple[str, str]] = ()
+    engine: "Engine",
+    ids: Iterable[str],
+    keys: Iterable[tuple[str, str]],
+    jobs: Callable[[], Iterable[Job]],
 ) -> Iterator[None]:
     """Put pushes off that are about jobs on their way in, until all of these have been noted.
 
     Such a job is not to be relied on before: the commit may fail. After that, they share it.
     """
-    arrival = Arrival(frozenset(ids), frozenset(keys))
+    arrival = Arrival(frozenset(ids), frozenset(keys), jobs)
     engine.arriving.append(arrival)
     try:
         yield
@@ -282,7 +292,7 @@ def push_many(
         _check_edges(engine, entries, custom_ids, named)
     yield len(entries)
     hidden: list[Hidden] = []
-    with arriving(engine, named, keys):
+    with arriving(engine, named, keys, lambda: [job for job, *_ in hidden]):
         try:
             answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
             by_parent = _linked(engine, hidden, entries, answer)

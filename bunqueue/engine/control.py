@@ -219,16 +219,24 @@ def _remove_all(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
 
 def drain(engine: "Engine", queue_name: str, now: int) -> Work[int]:
     """Remove every job that is queued now, due or not; return how many."""
-    queue = engine.queues.get(queue_name)
-    if queue is None:
-        return 0
+    last_seq = engine.seq
     count = 0
-    for jobs in parts(queue.run_set.jobs(), REMOVED_PER_STEP):
-        with queue.shard.lock:
-            _remove_all(engine, jobs, now)
-            queue.run_set.trim(jobs)
-            count += len(jobs)
-        now = yield len(jobs) * REMOVED_US
+    is_found = True
+    # Once more as long as it pays: a job that another command moves in the line may be missed.
+    while is_found:
+        is_found = False
+        queue = engine.queues.get(queue_name)
+        if queue is None:
+            return count
+        for jobs in parts(queue.run_set.jobs(), REMOVED_PER_STEP):
+            old = [job for job in jobs if job.seq <= last_seq]
+            with queue.shard.lock:
+                _remove_all(engine, old, now)
+                queue.run_set.trim(old)
+            count += len(old)
+            is_found = is_found or bool(old)
+            now = yield len(old) * REMOVED_US + len(jobs) * LOOKED_AT_US
+    assert queue is not None
     with queue.shard.lock:
         queue.run_set.tidy()
         if count and not len(queue.run_set):
@@ -246,11 +254,15 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
     if queue is None:
         return
     newest = engine.seq
+    # A large batch or flow that is on its way comes as a whole, after this.
+    arriving = {job for arrival in engine.arriving for job in arrival.jobs()}
     is_clear = False
     while not is_clear:
         is_clear = True
         for jobs in parts(_everywhere(queue), LOOKED_AT_PER_STEP):
             old = [job for job in jobs if job.seq <= newest]
+            if arriving:
+                old = [job for job in old if job not in arriving]
             is_clear = is_clear and not old
             now = yield len(jobs) * LOOKED_AT_US
             for some in parts(old, REMOVED_PER_STEP):

@@ -50,6 +50,7 @@ from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.states import COMPLETED
 from bunqueue.engine.timers import Timers
+from bunqueue.errors import StorageFailed
 from bunqueue.protocol.options import JobOptions
 
 if TYPE_CHECKING:
@@ -419,7 +420,11 @@ class Engine:
             for queue in touched:
                 with queue.shard.lock:
                     self.serve(queue, now)
-            now = yield len(some) * RELEASED_US
+            try:
+                now = yield len(some) * RELEASED_US
+            except StorageFailed:
+                # What others did in this slice is undone; the rest must go back all the same.
+                now = self.last_now
 
     def drain_begin(self) -> None:
         """Begin a graceful stop: pulls answer empty, what is active may still be settled."""

@@ -88,10 +88,11 @@ def push_flow(
             spent_us = 0
     with engine.identity_lock:
         _refuse(engine, jobs, all_planned)
-        for job in jobs:
+        for job in jobs:  # numbered anew: what began since they were planned came before them
+            job.seq = engine.seq = engine.seq + 1
             engine.index.put(job)
     shown: list[bytes] = []
-    with admission.arriving(engine, [job.id for job in jobs]):
+    with admission.arriving(engine, [job.id for job in jobs], (), lambda: jobs):
         yield spent_us + len(jobs)
         for some in parts(jobs, JOBS_PER_STEP):
             _tie(engine, some, now)

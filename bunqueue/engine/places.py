@@ -42,6 +42,8 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
     if place == GONE:
         engine.index.drop(job)
         return
+    if engine.queues.get(queue.name) is not queue:  # obliterated meanwhile
+        queue = job.queue = engine.open_queue(queue.name)
     engine.index.put(job)
     if place == QUEUED:
         job.stamp += 1

@@ -72,12 +72,14 @@ class Works:
 
     Attributes:
         ring: Those that wait for their turn; the others wait for a commit.
+        unfinished: How many there are of both.
     """
 
-    __slots__ = ("ring",)
+    __slots__ = ("ring", "unfinished")
 
     def __init__(self) -> None:
         self.ring: deque[_Running] = deque()
+        self.unfinished = 0
 
     def enter(self, engine: "Engine", running: _Running, now: int) -> None:
         """Have the work go on when its turn comes."""
@@ -107,6 +109,7 @@ def run(engine: "Engine", work: Work[T], now: int, is_kept_on: bool = True) -> T
         answer: T = end.value
         return answer
     later = Later()
+    engine.works.unfinished += 1
     if not is_kept_on:
         later.on_cancel = work.close
     _go_on(engine, _Running(work, later), now)
@@ -128,17 +131,24 @@ def _advance(engine: "Engine", running: _Running, now: int) -> None:
     storage = engine.storage
     storage.answer_waits = NO_WAIT
     work, failure, running.failure = running.work, running.failure, None
+    answer: object
     try:
         _slice(work, work.send(now) if failure is None else work.throw(failure), now)
     except StopIteration as end:
-        running.later.resolve(end.value, storage.answer_waits)
+        answer = end.value
     except (Refused, StorageFailed) as error:
-        running.later.resolve(error)
+        answer = error
+        storage.answer_waits = NO_WAIT
     except Exception as error:
         log.exception("work failed work=%r", work)
-        running.later.resolve(error)
+        answer = error
+        storage.answer_waits = NO_WAIT
     else:
         _go_on(engine, running, now)
+        storage.answer_waits = NO_WAIT
+        return
+    engine.works.unfinished -= 1
+    running.later.resolve(answer, storage.answer_waits)
     storage.answer_waits = NO_WAIT
 
 

@@ -196,9 +196,13 @@ class Server:
         self._stop.set()
 
     def _await_active(self) -> None:
-        """Waits until no job is active, the time is up, or the storage is lost."""
+        """Waits until no job is active and no long command under way.
+
+        Not beyond the time that a stop may take, nor once the storage is lost.
+        """
+        engine = self.broker.engine
         with gevent.Timeout(self._settings.shutdown_timeout_ms / 1000, False):
-            while self.broker.engine.active_count() and self._status == 0:
+            while (engine.active_count() or engine.works.unfinished) and self._status == 0:
                 gevent.sleep(ACTIVE_LOOK_S)
 
     def _say_goodbye(self) -> None:

@@ -479,6 +479,21 @@ def test_a_stop_waits_for_the_active_job_and_takes_its_outcome(broker: BrokerPro
     peers.close()
 
 
+def test_a_stop_waits_for_a_long_command_and_answers_it(broker: BrokerProcess) -> None:
+    peers = Peers(broker)
+    peer = peers.open()
+    batch = {"cmd": "PUSHB", "queue": "emails", "jobs": [{}] * 10_000}
+    for _ in range(3):
+        assert peer.call(batch)["ok"]
+    peer.sock.sendall(frame({"cmd": "Drain", "queue": "emails", "reqId": 1}) + ping(2))
+    assert 2 == peer.value()["reqId"]  # a part of the jobs has gone
+
+    assert 0 == broker.terminate()
+
+    assert {"ok": True, "count": 30_000, "reqId": 1} == peer.value()
+    peers.close()
+
+
 def test_a_job_that_outlasts_the_stop_comes_back_uncharged(tmp_path: Path) -> None:
     env = {"SHUTDOWN_TIMEOUT_MS": "300"}
     with BrokerProcess(tmp_path, data_path=tmp_path / "q.db", env=env) as broker:

@@ -232,6 +232,15 @@ def half_way(world: World) -> Answer:
     raise AssertionError("the flow took no ids")
 
 
+def test_an_obliteration_leaves_a_flow_on_its_way_whole() -> None:
+    world = persistent_world()
+    flow = half_way(world)
+
+    assert True is awaited(world, world.send("Obliterate", queue="q"))["ok"]
+    assert True is awaited(world, flow)["ok"]
+    assert {"waiting": MANY} == world.counts("q")
+
+
 MEETINGS: dict[str, dict[str, Any]] = {
     "push": {"cmd": "PUSH", "jobId": "c1", "data": "twin"},
     "batch": {"cmd": "PUSHB", "jobs": [{"customId": "c1", "data": "twin"}]},

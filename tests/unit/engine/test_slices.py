@@ -11,6 +11,7 @@ from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import Answer, ScriptedStorage, World, done, persistent_world
+from tests.support.flows import tree
 
 MANY = 3_000
 
@@ -340,6 +341,22 @@ def test_a_peer_that_held_many_jobs_hands_them_back_in_slices(world: World) -> N
     assert {"waiting": 1_000} == world.counts()
 
 
+def test_what_a_peer_held_goes_back_even_if_a_commit_fails_meanwhile() -> None:
+    world = persistent_world()
+    world.ok("PUSHB", queue="q", jobs=[{}] * 1_000)
+    other = world.connect("other")
+    world.ok("PULLB", other, queue="q", count=1_000, owner="w")
+    world.storage.sync()  # of whatever else was done in the same go
+    world.engine.peer_closed(other, world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    while world.engine.works.unfinished:
+        turn(world)
+
+    assert {"waiting": 1_000} == world.counts()
+
+
 # -- large batches --------------------------------------------------------------------------------
 
 
@@ -489,3 +506,162 @@ def test_a_large_batch_with_ids_and_keys_is_added_in_slices(world: World) -> Non
 
     assert 1 < awaited(world, answer)
     assert [f"j{n}" for n in range(1_000)] == world.pull_all()
+
+
+# -- several at once ------------------------------------------------------------------------------
+
+
+def turns(world: World, count: int = 1) -> None:
+    for _ in range(count):
+        turn(world)
+
+
+def test_what_is_promoted_while_a_queue_is_drained_goes_too(world: World) -> None:
+    ids = world.ok("PUSHB", queue="q", jobs=[{"delay": 60_000}] * MANY)["ids"]
+    drained = world.send("Drain", queue="q")
+    turns(world)
+    for job_id in ids[-10:]:
+        world.ok("Promote", id=job_id)
+    awaited(world, drained)
+
+    assert {"ok": True, "count": MANY} == drained.reply
+    assert {} == world.counts()
+
+
+def test_promoting_and_draining_the_same_jobs_loses_count_of_none(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{"delay": 60_000}] * MANY)
+    promoted = world.send("PromoteJobs", queue="q")
+    turns(world)
+    drained = world.send("Drain", queue="q")
+    awaited(world, drained)
+    awaited(world, promoted)
+
+    assert {"ok": True, "count": MANY} == drained.reply
+    assert {} == world.counts()
+    assert not len(world.engine.index)
+
+
+def test_two_drains_at_once_share_the_jobs(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    answers = [world.send("Drain", queue="q") for _ in range(2)]
+    for answer in answers:
+        awaited(world, answer)
+
+    assert MANY == sum(answer.reply["count"] for answer in answers if answer.reply is not None)
+    assert {} == world.counts()
+
+
+def test_a_drain_of_a_queue_that_is_obliterated_ends(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    drained = world.send("Drain", queue="q")
+    obliterated = world.send("Obliterate", queue="q")
+    turns(world)
+    job_id = world.push()
+    awaited(world, drained)
+    awaited(world, obliterated)
+
+    assert [job_id] == world.pull_all()
+    assert {"active": 1} == world.counts()
+    assert 1 == len(world.engine.index)
+
+
+def test_what_is_moved_while_a_queue_is_obliterated_goes_too(world: World) -> None:
+    ids = world.ok("PUSHB", queue="q", jobs=[{}] * MANY)["ids"]
+    delayed = world.push(delay=60_000)
+    answer = world.send("Obliterate", queue="q")
+    turns(world)
+    world.ok("ChangePriority", id=ids[-1], priority=5)
+    world.ok("Promote", id=delayed)
+    first, second = (world.ok("PULL", queue="q")["job"]["id"] for _ in range(2))
+    world.ok("ACK", id=second)
+    awaited(world, answer)
+
+    assert {"ok": True} == answer.reply
+    assert {} == world.counts()
+    assert ["unknown"] * 3 == [
+        world.ok("GetState", id=job_id)["state"] for job_id in (first, second, delayed)
+    ]
+
+
+def test_two_obliterations_at_once_both_end_with_nothing_left(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    first = world.send("Obliterate", queue="q")
+    turns(world)
+    world.push()
+    second = world.send("Obliterate", queue="q")
+    late = world.push()
+    awaited(world, first)
+    awaited(world, second)
+
+    assert [late] == world.pull_all()
+    assert 1 == len(world.engine.index)
+
+
+def test_a_batch_that_meets_an_obliteration_stays_whole(world: World) -> None:
+    batch = world.send("PUSHB", queue="q", jobs=entries(MANY, priority=1))
+    while not world.engine.arriving:
+        turn(world)
+    obliterated = world.send("Obliterate", queue="q")
+    awaited(world, obliterated)
+    awaited(world, batch)
+
+    assert {"prioritized": MANY} == world.counts()
+
+
+def test_a_flow_that_meets_an_obliteration_stays_whole(world: World) -> None:
+    jobs = tree(1_000)
+    flow = world.send("PUSHF", jobs=jobs)
+    job_id = world.push()
+    obliterated = world.send("Obliterate", queue="q")
+    assert not flow.is_there
+    awaited(world, obliterated)
+    awaited(world, flow)
+
+    assert flow.reply is not None
+    assert flow.reply["ok"], flow.reply
+    assert {"waiting": 1_000} == world.counts()
+    assert {"waiting-children": 1} == world.counts("pq")
+    assert "unknown" == world.state(job_id)
+
+
+def test_a_generation_that_comes_back_after_an_obliteration_can_be_reached() -> None:
+    world = persistent_world()
+    world.push(jobId="old")
+    world.ok("ACK", id=world.pull())
+    jobs = [{"customId": "old"}, *entries(MANY, priority=1)]
+    batch = world.send("PUSHB", queue="q", jobs=jobs)
+    while world.engine.open_queue("q").completed:
+        turn(world)
+    awaited(world, world.send("Obliterate", queue="q"))
+    world.storage.fails = True
+    awaited(world, batch)
+    world.storage.fails = False
+    world.settle()
+
+    assert {"ok": False, "error": "Internal server error"} == batch.reply
+    assert {"completed": 1} == world.counts()
+    assert {"completed": 1} == world.restart().counts()
+
+
+def test_a_queue_that_is_paused_meanwhile_hands_out_nothing_and_is_emptied(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    drained = world.send("Drain", queue="q")
+    turns(world)
+    world.ok("Pause", queue="q")
+    assert world.ok("PULL", queue="q")["job"] is None
+    awaited(world, drained)
+    world.ok("Resume", queue="q")
+
+    assert {} == world.counts()
+
+
+def test_works_are_counted_until_they_are_through(world: World) -> None:
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    drained = world.send("Drain", queue="q")
+    reader = world.engine.run(counting(3, COMMITTED), world.now, False)
+    assert 2 == world.engine.works.unfinished
+    reader.cancel()
+    awaited(world, drained)
+    turns(world)
+
+    assert 0 == world.engine.works.unfinished
