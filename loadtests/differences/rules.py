@@ -65,7 +65,6 @@ from loadtests.differences.reasons.turns import (
     cleaned_in_order,
     due_by_chance,
     joined_when_due,
-    retried_in_order,
     tied,
     used_up,
 )
@@ -187,12 +186,6 @@ RULES: tuple[Rule, ...] = (
         "engine.md 4.1",
         "so that an attempt is due here and not yet there",
         due_by_chance,
-        parts=True,
-    ),
-    Rule(
-        "engine.md 4.1",
-        "and retries come out in another order",
-        retried_in_order,
         parts=True,
     ),
     Rule("wire.md 2.11 [F]", "what is wrong with a schedule is told in our words", bad_schedule),

@@ -79,20 +79,6 @@ def tied(spot: Spot) -> bool:
     return False
 
 
-def retried_in_order(spot: Spot) -> bool:
-    """The first jobs that differ are of one rank, and one of them is a retry."""
-    if spot.cmd not in ("PULL", "PULLB"):
-        return False
-    theirs, ours = (
-        reply.get("jobs") or [reply.get("job")] for reply in (spot.told.theirs, spot.told.ours)
-    )
-    for pair in zip(theirs, ours, strict=False):
-        if all(pair) and pair[0]["id"] != pair[1]["id"]:
-            ranks = {(job["priority"], job["lifo"], job["groupId"]) for job in pair}
-            return len(ranks) == 1 and any(job["attempts"] for job in pair)
-    return False
-
-
 def joined_when_due(spot: Spot) -> bool:
     """The first jobs that differ are of two groups, and one of them had a delay."""
     if spot.cmd not in ("PULL", "PULLB"):
