@@ -68,7 +68,10 @@ class QueueGroups:
     # -- limits ---------------------------------------------------------------------------------
 
     def set_group_rate_limit(self, group_id: GroupId, max: int, duration_ms: Any) -> None:
-        """Let at most ``max`` jobs of a group start per ``duration_ms``. Waits."""
+        """Let at most ``max`` jobs of a group start per ``duration_ms``. Waits.
+
+        It binds workers that bring a default, ``group={"limit": ...}``, in whose place it stands.
+        """
         duration = _whole_ms(duration_ms)
         self._group("SetGroupRateLimit", group_id, max=max, duration=duration)
 
@@ -89,7 +92,11 @@ class QueueGroups:
         self._group("RateLimitGroup", group_id, duration=_whole_ms(duration_ms))
 
     def set_group_concurrency(self, group_id: GroupId, concurrency: int) -> None:
-        """Let at most that many jobs of a group run at once. Waits."""
+        """Let at most that many jobs of a group run at once. Waits.
+
+        It binds workers that bring a default, ``group={"concurrency": ...}``, in whose place it
+        stands.
+        """
         self._group("SetGroupConcurrency", group_id, concurrency=concurrency)
 
     def get_group_concurrency(self, group_id: GroupId) -> int | None:
