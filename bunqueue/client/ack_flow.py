@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bunqueue.client import requests
+from bunqueue.client import requests, worlds
 from bunqueue.client.delivery import Delivery
 from bunqueue.client.options import compact
 from bunqueue.client.worlds import Gate, World
@@ -78,7 +78,7 @@ class AckFlow:
         self._settle = settle
         self._remove = remove_on_complete
         self._batches = batches
-        self._lock = world.lock()
+        self._lock = worlds.native_lock()  # nothing waits inside
         self._line: deque[Success] = deque()
         self._is_sending = False
         self.waiting = 0

@@ -71,6 +71,8 @@ class Outcomes:
         started = worlds.now()
         running = RUNNING.set(job)
         try:
+            if delivery.interrupted_with is not None:  # before its turn had come
+                raise delivery.interrupted_with
             if worker.has_listeners("active"):
                 worker.emit("active", job)
             result = worker.handler(job, Context(job))
@@ -94,6 +96,7 @@ class Outcomes:
         worker, started = self._worker, worlds.now()
         for member in members:
             member.runner = get_ident()
+            member.task = leader.task
         running = RUNNING.set(leader.job)
         failure: BaseException | None = None
         result: Any = None

@@ -25,7 +25,6 @@ INTEGER_POLICIES = ("auto", "float", "strict", "string", "tag")
 INTEGER_TAG = "$bunqueue:int"
 
 _WIDE_MARKS = (b"\xce", b"\xcf", b"\xd3")  # uint32, uint64, int64
-_UNDEFINED_MARK = b"\xd4\x00"
 _TAG_MARK = INTEGER_TAG.encode()
 _UNDEFINED = object()
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
@@ -223,24 +222,26 @@ def decode(body: bytes) -> Any:
     Raises:
         ValueError: Not exactly one msgpack value, or an unknown extension.
     """
+    extensions: list[int] = []
+
+    def extension(code: int, _data: bytes) -> object:
+        if code != 0:
+            raise ValueError(f"extension type {code}")
+        extensions.append(code)
+        return _UNDEFINED
+
     value = msgpack.unpackb(
         body,
-        ext_hook=_extension,
+        ext_hook=extension,
         strict_map_key=False,
         unicode_errors="replace",
         timestamp=_TIMESTAMP_AS_DATETIME,
     )
-    if _UNDEFINED_MARK in body:
+    if extensions:
         value = _without_undefined(value)
     if _TAG_MARK in body:
         value = restored(value, tags=True)
     return value
-
-
-def _extension(code: int, _data: bytes) -> object:
-    if code != 0:
-        raise ValueError(f"extension type {code}")
-    return _UNDEFINED
 
 
 def _without_undefined(value: Any) -> Any:

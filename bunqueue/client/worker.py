@@ -564,8 +564,6 @@ class Worker(EventEmitter, ManualControl):
         for member in members[1:]:
             member.job.share_signal(leader.job)
         self.executor_object.submit(leader)
-        for member in members[1:]:
-            member.task = leader.task
 
     def release(self, delivery: Delivery, keep_lease: bool = False) -> None:
         """Free a delivery's slot, once, and let the pull loop know."""

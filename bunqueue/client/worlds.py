@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 from weakref import WeakSet
@@ -45,6 +46,7 @@ class Lock(Protocol):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...
+    def locked(self) -> bool: ...
     def __enter__(self) -> bool: ...
     def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
 
@@ -114,10 +116,12 @@ class LockGate:
 
     def open(self) -> None:
         """Let the waiter through."""
+        if not self._lock.locked():
+            return  # is open already; to ask is cheaper than to be refused
         try:
             self._lock.release()
         except RuntimeError:
-            return  # was open already
+            return  # somebody else was faster
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for an opening; False when the time is over first."""
@@ -289,9 +293,7 @@ def is_main_thread() -> bool:
     """Tell whether the caller runs in the process's main native thread, as any of its greenlets."""
     if standard().is_native:
         return threading.current_thread() is threading.main_thread()
-    from gevent.hub import MAIN_THREAD_IDENT
-
-    return bool(_thread_ident() == MAIN_THREAD_IDENT)
+    return _thread_ident() == _main_ident()
 
 
 _get_ident: Callable[[], int] | None = None
@@ -316,6 +318,14 @@ def _thread_ident() -> int:
     if _get_ident is None:
         _get_ident = _original("_thread", "get_ident")
     return int(_get_ident())
+
+
+@cache
+def _main_ident() -> int:
+    """Return the main thread's identity as gevent knows it; a fork leaves it as it is."""
+    from gevent.hub import MAIN_THREAD_IDENT
+
+    return int(MAIN_THREAD_IDENT)
 
 
 def _leave_after(run: Callable[[], object]) -> None:

@@ -430,6 +430,30 @@ def test_a_hard_cancel_after_the_handler_does_not_touch_its_outcome(transport: T
     assert ([True], ["completed"]) == (cancelled, heard.names)
 
 
+def test_a_hard_cancel_before_the_handler_fails_the_job_unrun(transport: Transport) -> None:
+    queue = transport.queue()
+    runs: list[str] = []
+
+    def handle(job: Job) -> None:
+        runs.append(job.name or "")
+        deadline = time.monotonic() + WAIT_S
+        while len(worker.active) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        (other,) = set(worker.active) - {job.id}  # it waits for this one's end
+        assert worker.cancel_job(other, "not wanted", hard=True)
+
+    worker = transport.worker(
+        handle, concurrency=2, limiter={"max": 1, "group_key": "tenant"}, autorun=False
+    )
+    queue.add_bulk([{"name": name, "data": {"tenant": 1}, "attempts": 1} for name in "ab"])
+    heard = Heard(worker, "completed", "failed")
+    worker.start()
+    heard.wait_for("failed")
+
+    assert ["a"] == runs
+    assert "not wanted" == str(heard.events[-1][2])
+
+
 def test_no_more_jobs_are_taken_than_were_wanted(transport: Transport) -> None:
     queue = transport.queue()
     queue.add_bulk([{"name": "x"}] * 12)
