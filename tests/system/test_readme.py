@@ -137,5 +137,5 @@ def test_moving_from_the_original_server(tmp_path, environ):
     )
 
     assert 0 == done.returncode, done.stderr
-    assert "Would import bunq.db into queue.db\n" in done.stdout
-    assert "Imported bunq.db into queue.db\n" in done.stdout
+    assert "Would import bunq.db into moved.db\n" in done.stdout
+    assert "Imported bunq.db into moved.db\n" in done.stdout
