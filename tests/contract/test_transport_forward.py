@@ -31,11 +31,12 @@ def there(remote: Queue) -> dict[str, Any]:
 
 def test_jobs_go_over_with_fixed_ids(transport: Transport, remote: Queue) -> None:
     queue = transport.queue(prefix_key="edge:")
-    job = queue.add("measure", {"t": 2**53 + 1}, priority=7, tags=["a"])
 
     with queue.forward(there(remote), queue=str(remote.name)) as forwarder:
         heard = Heard(forwarder, "forwarded", "error")
+        job = queue.add("measure", {"t": 2**53 + 1}, priority=7, tags=["a"])
         result = queue.wait_for_job(job.id)
+        heard.wait_for("forwarded")
         stats = forwarder.stats()
 
     remote_id = f"fwd:{queue.queue_key}:{job.id}"
@@ -93,9 +94,9 @@ def test_a_remote_refusal_fails_the_local_job(transport: Transport) -> None:
 
     queue = transport.queue()
     with FakeServer(answer) as server:
-        job = queue.add("x", attempts=2, backoff=1)
         with queue.forward(f"bunqueue://127.0.0.1:{server.port}") as forwarder:
             heard = Heard(forwarder, "error")
+            job = queue.add("x", attempts=2, backoff=1)
             heard.wait_for("error", 2)
             assert "no room" == str(heard.events[0][1])
         pushes = [one for one in server.received if one["cmd"] == "PUSH"]
@@ -112,10 +113,10 @@ def test_an_unreachable_broker_costs_few_attempts(
 ) -> None:
     monkeypatch.setattr(forwarder_module, "RESTS_MS", (60_000,))
     queue = transport.queue()
-    queue.add_bulk([{"name": "x", "backoff": 60_000}] * 30)
 
     with queue.forward({"host": "127.0.0.1", "port": free_port()}) as forwarder:
         heard = Heard(forwarder, "error")
+        queue.add_bulk([{"name": "x", "backoff": 60_000}] * 30)
         heard.wait_for("error")
         assert not forwarder.stats()["reachable"]
 

@@ -192,8 +192,9 @@ def a_job_that_waited_too_long_is_not_worked(world: World) -> None:
     app.queue.wait_for_job(fresh.id, 10_000)
     assert worked == [fresh.id]
     app.set_name_ttl("named", 1)
-    named = _add_named(app, "named")
-    until(lambda: app.queue.get_state(named) == "delayed")  # it is tried again, and ages
+    request = {"cmd": "PUSH", "queue": app.name, "name": "named", "data": {"name": "named"}}
+    named = str(app.queue.connection.call({**request, "delay": 30})["id"])  # it ages meanwhile
+    until(lambda: app.get_job(named).attempts > 0)  # it is tried again
 
 
 @scenario()
