@@ -6,6 +6,7 @@ The ports are chosen once and kept over restarts, as clients expect of a server 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ HOST = "127.0.0.1"
 START_S_MAX = 20.0
 STOP_S_MAX = 20.0
 POLL_S = 0.02
+PORTS = (15_000, 32_000)
+CHOICE = random.SystemRandom()  # the other is seeded, the same in every suite
 
 # Settings of the machine that runs the tests must not leak into the brokers under test.
 SETTING_PREFIXES = ("BUNQUEUE_", "BQ_", "TCP_", "HTTP_", "TLS_", "S3_", "RATE_LIMIT_", "LOG_")
@@ -132,12 +135,24 @@ class BrokerProcess:
         self.kill()
 
 
-def free_port() -> int:
-    """Return a TCP port that nobody listened on a moment ago."""
+def free_port(and_next: int = 0) -> int:
+    """Return a TCP port that nobody listened on a moment ago, nor on the ``and_next`` after it.
+
+    Not one of those that the system gives to outgoing connections: another suite's would take it.
+    """
+    while True:
+        port = CHOICE.randrange(*PORTS)
+        if all(is_free(port + step) for step in range(and_next + 1)):
+            return port
+
+
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def accepts(host: str, port: int) -> bool:

@@ -165,6 +165,7 @@ def test_the_broker_tells_how_it_is(memory_broker):
 def test_version_asks_http_one_port_above(tmp_path):
     with BrokerProcess(tmp_path, env={"AUTH_TOKENS": "secret"}) as broker:
         broker.kill()
+        broker.port = free_port(and_next=1)
         broker.http_port = broker.port + 1
         broker.start()
 
