@@ -130,7 +130,7 @@ class Supervisor:
             if (
                 place.due_at is not None
                 and place.process is None
-                and time.monotonic() >= (place.due_at)
+                and time.monotonic() >= place.due_at
             ):
                 place.due_at = None
                 place.is_leaving = False

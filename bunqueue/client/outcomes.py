@@ -25,6 +25,7 @@ from bunqueue.errors import (
     JobCancelledError,
     JobTimeoutError,
     RateLimitError,
+    SerializationError,
     WaitingChildrenError,
 )
 from bunqueue.protocol.options import BACKOFF_MS_CAP, BACKOFF_MS_DEFAULT
@@ -189,10 +190,14 @@ class Outcomes:
         elif isinstance(error, WaitingChildrenError):
             self._move(delivery, "MoveToWaitingChildren")
         else:
-            command = requests.failed(job.id, error, delivery.token, job.raw.get("stackTraceLimit"))
-            if self._worker.remove_on_fail is not None:
-                command["removeOnFail"] = self._worker.remove_on_fail
-            self._report(delivery, command, None, error)
+            self._fail(delivery, error)
+
+    def _fail(self, delivery: Delivery, error: BaseException) -> None:
+        limit = delivery.job.raw.get("stackTraceLimit")
+        command = requests.failed(delivery.id, error, delivery.token, limit)
+        if self._worker.remove_on_fail is not None:
+            command["removeOnFail"] = self._worker.remove_on_fail
+        self._report(delivery, command, None, error)
 
     def _move(self, delivery: Delivery, cmd: str, **fields: Any) -> None:
         """Make a move instead of reporting; no terminal event follows."""
@@ -254,10 +259,10 @@ class Outcomes:
                 command["removeOnComplete"] = worker.remove_on_complete
             self._lost(delivery, command, success.result, None, error)
             return
-        if delivery.is_released:
-            worker.drop_lease(delivery)
-        else:
-            worker.release(delivery)
+        if isinstance(error, SerializationError):
+            self._fail(delivery, error)  # no broker will ever take this result
+            return
+        self._let_go(delivery)
         if error is not None:
             self._trouble("ACK", error)
         elif success.reply is not None and not delivery.is_abandoned:
@@ -276,11 +281,18 @@ class Outcomes:
         except (ConnectionClosedError, CommandTimeoutError) as lost:
             self._lost(delivery, command, result, error, lost)
         except BunqueueError as refused:
-            worker.release(delivery)
+            self._let_go(delivery)
             self._trouble(command["cmd"], refused)
         else:
-            worker.release(delivery)
+            self._let_go(delivery)
             self._applied(delivery, reply, result, error)
+
+    def _let_go(self, delivery: Delivery) -> None:
+        """Free the slot and the lease, whichever of them is still held."""
+        if delivery.is_released:
+            self._worker.drop_lease(delivery)
+        else:
+            self._worker.release(delivery)
 
     def _lost(
         self,

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from bunqueue import DelayedError, Job, JobCancelledError, UnrecoverableError, Worker
+from bunqueue import (
+    DelayedError,
+    Job,
+    JobCancelledError,
+    SerializationError,
+    UnrecoverableError,
+    Worker,
+)
 from tests.support.heard import Heard
 from tests.support.transports import Transport, tcp_broker, transport
 
@@ -462,3 +469,21 @@ def test_no_more_jobs_are_taken_than_were_wanted(transport: Transport) -> None:
     assert worker.closed.wait(WAIT_S)
     counts = queue.get_job_counts()
     assert (5, 7) == (counts["completed"], counts["waiting"])
+
+
+def test_a_result_without_a_wire_form_fails_its_job_and_no_other(transport: Transport) -> None:
+    queue = transport.queue()
+    worker = transport.worker(
+        lambda job: {1, 2} if job.name == "set" else job.name, concurrency=4, autorun=False
+    )
+    heard = Heard(worker, "completed", "failed", "error")
+    queue.add_bulk([{"name": name, "attempts": 1} for name in ("a", "b", "set", "c")])
+    worker.start()
+    failed = heard.wait_for("failed")
+    heard.wait_for("completed", 3)
+
+    assert "set" == failed[1].name
+    assert isinstance(failed[2], SerializationError)
+    assert "failed" == queue.get_state(failed[1].id)
+    assert {} == worker.leases.held
+    assert "error" not in heard.names
