@@ -13,7 +13,7 @@ from typing import Any
 from bunqueue.client import worlds
 from bunqueue.client.options import compact
 from bunqueue.client.worlds import World
-from bunqueue.errors import BunqueueError
+from bunqueue.errors import BunqueueError, SerializationError
 
 # Called with the error, or None; and with whether the broker applied the ACK.
 
@@ -115,11 +115,20 @@ class AckBatcher:
         """Send what is buffered as one ACKB. Waits."""
         with self._lock:
             items, self._items = self._items, []
-        if not items:
-            return
+        if items:
+            self._send(items)
+
+    def _send(self, items: list[AckItem]) -> None:
+        """Send one ACKB and settle its items, whatever happens. Waits."""
         error: BaseException | None = None
+        settled = items
         try:
             reply = self._connection.call(self._command(items))
+        except SerializationError as unpackable:
+            if len(items) == 1:
+                error = unpackable
+            else:
+                settled = []  # nothing has left yet: one bad result spoils nobody else's
         except BunqueueError as refused:
             error = refused
         except BaseException:
@@ -128,12 +137,18 @@ class AckBatcher:
         else:
             error = _mark_ignored(items, reply)
         finally:
-            for item in items:
+            for item in settled:
                 item.settle(error)
-            if self._observe is not None:
+            if settled and self._observe is not None:
                 self._observe("ack_flush", size=len(items), ok=error is None)
             with self._lock:
-                self._unsettled -= len(items)
+                self._unsettled -= len(settled)
+        if not settled:
+            middle = len(items) // 2
+            try:
+                self._send(items[:middle])
+            finally:
+                self._send(items[middle:])
 
     def _command(self, items: list[AckItem]) -> dict[str, Any]:
         results = [item.result for item in items]

@@ -355,6 +355,9 @@ class Outcomes:
                 command = requests.completed(job.id, result, delivery.token)
                 self._lost(delivery, command, result, None, error)
                 return
+            if isinstance(error, SerializationError):
+                self._fail(delivery, error)
+                return
             worker.drop_lease(delivery)
             if error is not None:
                 self._trouble("ACKB", error)

@@ -471,10 +471,16 @@ def test_no_more_jobs_are_taken_than_were_wanted(transport: Transport) -> None:
     assert (5, 7) == (counts["completed"], counts["waiting"])
 
 
-def test_a_result_without_a_wire_form_fails_its_job_and_no_other(transport: Transport) -> None:
+@pytest.mark.parametrize("ack_batch", [None, {"max_size": 4}], ids=["meeting", "held_back"])
+def test_a_result_without_a_wire_form_fails_its_job_and_no_other(
+    transport: Transport, ack_batch: dict[str, int] | None
+) -> None:
     queue = transport.queue()
     worker = transport.worker(
-        lambda job: {1, 2} if job.name == "set" else job.name, concurrency=4, autorun=False
+        lambda job: {1, 2} if job.name == "set" else job.name,
+        concurrency=4,
+        autorun=False,
+        ack_batch=ack_batch,
     )
     heard = Heard(worker, "completed", "failed", "error")
     queue.add_bulk([{"name": name, "attempts": 1} for name in ("a", "b", "set", "c")])
