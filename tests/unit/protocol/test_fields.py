@@ -172,17 +172,17 @@ NAME_REFUSAL = "Job name must be a non-empty string of at most 256 characters"
 REFUSED += [(JobName(), name, NAME_REFUSAL) for name in (None, "", "n" * 257, 5, [])]
 
 
-@pytest.mark.parametrize(("field", "value"), ACCEPTED, ids=_named)
+@pytest.mark.parametrize(("field", "value"), ACCEPTED, ids=case_name)
 def test_a_good_value_is_accepted(field: Field, value: Any) -> None:
     assert problem(field, value) is None
 
 
-@pytest.mark.parametrize(("field", "value", "text"), REFUSED, ids=_named)
+@pytest.mark.parametrize(("field", "value", "text"), REFUSED, ids=case_name)
 def test_a_bad_value_is_refused_in_these_words(field: Field, value: Any, text: str) -> None:
     assert text == problem(field, value)
 
 
-@pytest.mark.parametrize(("field", "value"), ACCEPTED, ids=_named)
+@pytest.mark.parametrize(("field", "value"), ACCEPTED, ids=case_name)
 def test_a_field_says_what_it_takes(field: Field, value: Any) -> None:
     assert field.kind()
     assert value is value
