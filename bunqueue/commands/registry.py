@@ -21,6 +21,7 @@ from bunqueue.protocol.replies import (
     INTERNAL_ERROR,
     INVALID_COMMAND,
     INVALID_FORMAT,
+    NOT_AUTHENTICATED,
     Reply,
     error_reply,
 )
@@ -144,7 +145,7 @@ def dispatch(peer: Peer, request: Any, is_large: bool = False) -> Reply | Later:
     except (KeyError, TypeError, IndexError):
         return _no_command(peer, request)
     if not (peer.is_authenticated or row.is_open):
-        return error_reply("Not authenticated")
+        return error_reply(NOT_AUTHENTICATED)
     problem = row.check(request)
     if problem is not None:
         return error_reply(problem)
@@ -172,5 +173,5 @@ def _no_command(peer: Peer, request: Any) -> Reply:
     if not name or not isinstance(name, str):
         return error_reply(INVALID_COMMAND)
     if not peer.is_authenticated:
-        return error_reply("Not authenticated")
+        return error_reply(NOT_AUTHENTICATED)
     return error_reply(f"Unknown command: {name}")

@@ -18,6 +18,7 @@ ALREADY_FINALIZED: Final = pack(
 INTERNAL_ERROR: Final = "Internal server error"
 INVALID_FORMAT: Final = "Invalid command format"
 INVALID_COMMAND: Final = "Invalid command"
+NOT_AUTHENTICATED: Final = "Not authenticated"
 
 Reply = dict[str, Any] | bytes
 

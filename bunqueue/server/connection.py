@@ -35,6 +35,7 @@ from bunqueue.protocol.replies import (
     HEADER_WITH_ONE_MORE,
     INTERNAL_ERROR,
     INVALID_FORMAT,
+    NOT_AUTHENTICATED,
     REQ_ID_KEY,
     Reply,
     encode_large,
@@ -47,6 +48,12 @@ log = logging.getLogger(__name__)
 
 COMMANDS_WAITING_MAX: Final = 50  # wire.md 1.5
 KEPT_BYTES_MAX: Final = 262_144  # read ahead while no frames are taken: one read of the socket
+# A frame that is waited for before any token was shown; an Auth takes some 100 bytes.
+STRANGER_FRAME_BYTES_MAX: Final = 65_536
+# Of a frame that comes byte by byte: so many pieces become one while they are this short in all,
+# else a byte costs 45 of memory.
+PIECES_JOINED: Final = 64
+PIECES_JOINED_BYTES_MAX: Final = 65_536
 
 SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its length
 LARGE_FRAME_BYTES: Final = 131_072  # a frame beyond this takes some ms to decode: in slices
@@ -175,6 +182,8 @@ class Connection:
         """Handle all complete frames in what came, together with what was kept."""
         if self._pieces:
             self._pieces.append(data)
+            if not len(self._pieces) % PIECES_JOINED:
+                self._join_short_pieces()
             if self._is_stopped:
                 self._keep(len(data))
                 return
@@ -364,10 +373,22 @@ class Connection:
         rest = data[begin:] if begin else data
         self._pieces = [rest]
         if len(rest) >= HEADER_BYTES:
-            self._missing = HEADER_BYTES + unpack_length(rest)[0] - len(rest)
+            length = unpack_length(rest)[0]
+            self._missing = HEADER_BYTES + length - len(rest)
+            if length > STRANGER_FRAME_BYTES_MAX and not self.is_authenticated:
+                self._pieces = []
+                self._put(error_reply(NOT_AUTHENTICATED), None)
+                self._line.finish()
+                return
         else:
             self._missing = HEADER_BYTES - len(rest)
         self.partial_at = self._steady()
+
+    def _join_short_pieces(self) -> None:
+        """Make one of the last pieces if they are short, so that memory stays near their bytes."""
+        last = self._pieces[-PIECES_JOINED:]
+        if sum(map(len, last)) <= PIECES_JOINED_BYTES_MAX:
+            self._pieces[-PIECES_JOINED:] = [b"".join(last)]
 
     def _stop(self) -> None:
         """Take no frames until ``resume``; what is kept begins with the next one."""

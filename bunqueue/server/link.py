@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 262_144  # performance.md 5.1
 LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
 DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
+STRANGER_UNSENT_BYTES_MAX: Final = 1_048_576  # left unread by a peer that has shown no token
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -194,7 +195,10 @@ class Link:
             self._writer.start(self._writable)
         self._unsent.append(memoryview(data)[sent:] if sent else data)
         self._unsent_bytes += len(data) - sent
-        if self._unsent_bytes > self._unsent_bytes_max:
+        limit = self._unsent_bytes_max
+        if not self.connection.is_authenticated:
+            limit = min(limit, STRANGER_UNSENT_BYTES_MAX)
+        if self._unsent_bytes > limit:
             log.warning(
                 "connection closed: replies are not read peer=%s bytes=%d",
                 self.connection.id,

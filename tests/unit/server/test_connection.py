@@ -1,5 +1,6 @@
 """Bytes in, commands in order, answers out; without a socket."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.server.connection import (
     COMMANDS_WAITING_MAX,
     KEPT_BYTES_MAX,
+    STRANGER_FRAME_BYTES_MAX,
     TURN_BYTES_MAX,
     Connection,
 )
@@ -298,6 +300,48 @@ def test_nothing_but_auth_is_answered_before_it() -> None:
         ("Invalid token", 7),
         (None, 8),
     ] == errors(replies)
+
+
+def test_who_has_shown_no_token_cannot_have_memory_kept_for_a_large_frame() -> None:
+    talk = Talk(tokens=("secret",))
+    large = frame_of(bytes(STRANGER_FRAME_BYTES_MAX + 1))
+    small = frame_of(b"\xc1" * STRANGER_FRAME_BYTES_MAX)
+    assert [] == talk.say(small[:-1])
+    assert [("Invalid command format", None)] == errors(talk.say(small[-1:]))
+
+    replies = talk.say(large[:5])
+
+    assert [("Not authenticated", None)] == errors(replies)
+    assert talk.line.is_finished
+
+
+def test_a_large_frame_right_behind_its_token_is_taken() -> None:
+    talk = Talk(tokens=("secret",))
+    large = push(data="x" * STRANGER_FRAME_BYTES_MAX, reqId=2)
+
+    replies = talk.say(frame({"cmd": "Auth", "token": "secret", "reqId": 1}) + large[:100])
+    replies += talk.say(large[100:])
+
+    assert [(None, 1), (None, 2)] == errors(replies)
+
+
+def test_a_frame_that_comes_in_tiny_pieces_takes_little_more_memory_than_its_bytes(
+    talk: Talk,
+) -> None:
+    sent = push(data="x" * 300_000, reqId=1)
+    head, rest = sent[:10], sent[10:]
+    talk.say(head)
+    tracemalloc.start()
+    try:
+        for begin in range(0, len(rest) - 2, 2):
+            talk.connection.received(rest[begin : begin + 2])
+        last = rest[begin + 2 :]
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held_bytes < 2 * len(sent)
+    assert [(None, 1)] == errors(talk.say(last))
 
 
 def test_a_stray_token_is_told(talk: Talk) -> None:

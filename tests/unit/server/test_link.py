@@ -10,6 +10,7 @@ from gevent.socket import socketpair
 
 from bunqueue.broker import Broker
 from bunqueue.server import connection as connection_module
+from bunqueue.server import link as link_module
 from bunqueue.server.connection import Connection
 from bunqueue.server.link import Link
 from tests.support.wire import HoldingStorage, Reader, frame, frame_of, make_broker, ping, push
@@ -20,9 +21,9 @@ WAIT_S_MAX = 5.0
 class Ends:
     """Links with their peers' ends, to one broker."""
 
-    def __init__(self, unsent_bytes_max: int = 67_108_864) -> None:
+    def __init__(self, unsent_bytes_max: int = 67_108_864, tokens: tuple[str, ...] = ()) -> None:
         self.storage = HoldingStorage()
-        self.broker: Broker = make_broker(self.storage)
+        self.broker: Broker = make_broker(self.storage, tokens)
         self.unsent_bytes_max = unsent_bytes_max
         self.links: list[Link] = []
         self.greenlets: list[Any] = []
@@ -222,6 +223,16 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
         peer = ends.open(send_bytes=4096)
         peer.call({"cmd": "PUSH", "queue": "emails", "data": {"text": "x" * 50_000}, "jobId": "a"})
         peer.sock.sendall(frame({"cmd": "GetJobByCustomId", "customId": "a"}) * 40)
+        ends.await_end()
+    ends.close()
+
+
+def test_who_has_shown_no_token_is_cut_off_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "STRANGER_UNSENT_BYTES_MAX", 10_000)
+    ends = Ends(tokens=("secret",))
+    with gevent.Timeout(WAIT_S_MAX):
+        peer = ends.open(send_bytes=4096)
+        peer.sock.sendall(ping(1) * 5_000)
         ends.await_end()
     ends.close()
 
