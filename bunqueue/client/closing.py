@@ -68,7 +68,7 @@ class Closing:
             return False
         if self._is_forced and not self._unsettled():
             return True
-        return not (worker.active or worker.late.count or self._acks_waiting())
+        return not (worker.active or worker.ahead or worker.late.count or self._acks_waiting())
 
     def _unsettled(self) -> list[Delivery]:
         return [one for one in list(self._worker.active.values()) if not one.is_abandoned]

@@ -64,6 +64,7 @@ class PullLoop:
                 else:
                     worker.wake.wait(worker.rest_s())
                 self._start_due_batches()
+                self._return_ahead()
         except BaseException as error:
             worker.failure = error
             if not isinstance(error, BunqueueError):
@@ -71,6 +72,7 @@ class PullLoop:
         finally:
             if worker.gathering is not None:
                 self._give_up(worker.gathering.all())
+            self._hand_back(worker.ahead.take_all())
             worker.loop_ended()
 
     def _start_due_batches(self) -> None:
@@ -78,6 +80,12 @@ class PullLoop:
         if gathering is not None and not self._worker.is_closing:
             for batch in gathering.due():
                 self._worker.start_batch(batch)
+
+    def _return_ahead(self) -> None:
+        """Return jobs that were read ahead and may not start, or wait too long. Waits."""
+        worker = self._worker
+        if worker.ahead and (worker.is_paused() or worker.ahead.rest_s == 0):
+            self._hand_back(worker.ahead.take_all())
 
     def _give_up(self, deliveries: list[Delivery]) -> None:
         """Return jobs that were waiting for a batch. Waits."""
@@ -127,13 +135,17 @@ class PullLoop:
         """Pull once and hand the jobs to the executor; return how many there were. Waits."""
         worker = self._worker
         self.register_if_new()
-        count = min(worker.free_slots(), worker.batch_size)
+        free, ahead = worker.free_slots(), worker.ahead
+        count = min(free + ahead.room, worker.batch_size)
         if count <= 0:
             return 0
-        timeout_ms = worker.poll_timeout_ms
+        # Only who has nothing to start waits at the broker.
+        timeout_ms = worker.poll_timeout_ms if free > 0 else 0
         if worker.gathering is not None and (rest_s := worker.gathering.rest_s()) is not None:
             timeout_ms = min(timeout_ms, math.ceil(rest_s * 1000))
+        ahead.pull_begins()
         deliveries = self.pull(count, timeout_ms)
+        ahead.pull_ends(len(deliveries) == count, min(worker.concurrency, worker.batch_size))
         if not deliveries:
             self.empty_pulls += 1
             self._tell_drained()
@@ -189,11 +201,12 @@ class PullLoop:
         return {**(worker.group or {}), **worker.gathering.wanted()} or None
 
     def _hand_back(self, deliveries: list[Delivery]) -> None:
-        """Return jobs that came while the worker began to close. Waits."""
+        """Return jobs that have not been started. Waits."""
         self.is_handing_back = True
         try:
             for delivery in deliveries:
                 self._worker.send_back(delivery)
+                self._worker.drop_lease(delivery)
         finally:
             self.is_handing_back = False
             self._worker.look_again()

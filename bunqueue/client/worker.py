@@ -23,6 +23,7 @@ from typing import Any, Self
 from bunqueue.client import forks, lease, worker_options, worlds
 from bunqueue.client.ack_batch import AckBatcher
 from bunqueue.client.ack_flow import AckFlow
+from bunqueue.client.ahead import Ahead
 from bunqueue.client.cancel import CancelSignal
 from bunqueue.client.closing import Closing
 from bunqueue.client.connecting import address_of
@@ -266,6 +267,7 @@ class Worker(EventEmitter, ManualControl):
         )
         self._key_gate = None if self._key_cap is None else KeyGate(self.world, *self._key_cap)
         self.gathering = None if self.batch is None else Gathering(self.batch)
+        self.ahead = Ahead(self._reads_ahead())
         self.slots: Slots | None = None
         if self.executor == "process":
             self._set_up_sandbox()
@@ -280,6 +282,12 @@ class Worker(EventEmitter, ManualControl):
             if self._acks is not None
             else None
         )
+
+    def _reads_ahead(self) -> bool:
+        """Tell whether nothing but free slots says when a job may start."""
+        is_free = self.rate_gate.limit is None and self._key_gate is None and self.group is None
+        is_plain = self.batch is None and self.executor != "process" and not self._max_jobs
+        return is_free and is_plain and self.use_locks
 
     def _check_batch(self, batch: BatchOptions) -> None:
         """Refuse batches where they cannot work, and pull as many jobs as one takes."""
@@ -445,6 +453,7 @@ class Worker(EventEmitter, ManualControl):
     def pause(self) -> None:
         """Stop pulling; leases and registration stay."""
         self._is_paused = True
+        self.wake.open()  # what was read ahead goes back
         self.emit("paused")
 
     def resume(self) -> None:
@@ -530,21 +539,42 @@ class Worker(EventEmitter, ManualControl):
 
     def may_pull(self) -> bool:
         """Tell whether a pull makes sense now."""
-        return not self._is_paused and self.free_slots() > 0
+        if self._is_paused:
+            return False
+        free = self.free_slots()
+        return free > 0 or (free == 0 and self.ahead.is_low)
 
     def rest_s(self) -> float | None:
         """Return how long to wait for a wake-up at most; None for no bound."""
-        late_s = None if self.gathering is None else self.gathering.rest_s()
+        late_s = self.ahead.rest_s if self.gathering is None else self.gathering.rest_s()
         if self._is_paused or self.free_slots() <= 0 < self.rate_gate.room():
             return late_s
         rest_s = self.rate_gate.rest_s()
         return rest_s if late_s is None or rest_s is None else min(rest_s, late_s)
 
     def start_delivery(self, delivery: Delivery) -> None:
-        """Give a delivery a slot and have it run."""
+        """Give a delivery a slot and have it run, as soon as there is one."""
         job_id = delivery.id
         self.leases.held[job_id] = delivery.token
-        self.active[job_id] = delivery
+        with self.ahead.lock:
+            if self.has_full_slots and self.gathering is None:
+                self.ahead.put(delivery)
+                return
+            self.active[job_id] = delivery
+        self._start(delivery)
+
+    @property
+    def has_full_slots(self) -> bool:
+        """Whether every slot has its job."""
+        return len(self.active) >= self._concurrency
+
+    def _may_start(self) -> bool:
+        """Tell whether a job that was read ahead may take the slot that has come free."""
+        is_held_up = self._is_paused or self.is_closing or self.has_full_slots
+        return not is_held_up and self.rate_gate.room() > 0
+
+    def _start(self, delivery: Delivery) -> None:
+        """Have a delivery run that has its slot."""
         self.rate_gate.note_start()
         timeout_ms = delivery.job.raw.get("timeout")
         if timeout_ms and self.leases.are_kept:
@@ -571,8 +601,17 @@ class Worker(EventEmitter, ManualControl):
             return
         delivery.is_released = True
         job_id = delivery.id
-        if self.active.get(job_id) is delivery:
-            del self.active[job_id]
+        next_one = None
+        with self.ahead.lock:
+            if self.active.get(job_id) is delivery:
+                del self.active[job_id]
+                self.ahead.note_freed()
+                if self.ahead and self._may_start():
+                    next_one = self.ahead.take()
+                    assert next_one is not None
+                    self.active[next_one.id] = next_one
+        if next_one is not None:
+            self._start(next_one)
         if self._key_gate is not None and (following := self._key_gate.ended(delivery)):
             self.executor_object.submit(following)
         if not keep_lease:
