@@ -1,13 +1,16 @@
-"""Declare the distribution ``bunqueue``: package, extras, entry points.
+"""Declare the distribution ``bunqueue``: package, extras, entry points, compiled parts.
 
 The version stands in ``bunqueue/__init__.py`` and is read from its text, so that building
-needs none of the package's own requirements.
+needs none of the package's own requirements. The compiled parts are optional: where they cannot be
+built, one line says so and the Python runs. In a checkout: ``python setup.py build_ext --inplace``.
 """
 
 import re
 from pathlib import Path
+from typing import Any
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).parent
 VERSION = re.search(
@@ -43,7 +46,42 @@ EXTRAS["test"] = [
     *EXTRAS["flask"],
     *EXTRAS["rich"],
 ]
-EXTRAS["dev"] = [*EXTRAS["test"], "ruff>=0.15", "mypy>=2", "build>=1.4"]
+EXTRAS["dev"] = [*EXTRAS["test"], "ruff>=0.15", "mypy>=2", "build>=1.4", "cython>=3.1"]
+
+NOT_BUILT = "bunqueue: the compiled core was not built, pure Python will run: "
+
+
+class OptionalBuild(build_ext):
+    """Builds the compiled parts, all or none; what goes wrong is told in a line and no error."""
+
+    def run(self) -> None:
+        """Build them."""
+        try:
+            super().run()
+        except Exception as error:  # a missing compiler or header shows in many classes
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            print(f"{NOT_BUILT}{error}")
+
+
+def compiled_parts() -> list[Any]:
+    """Return the extension modules, translated to C; none without Cython."""
+    try:
+        from Cython.Build import cythonize
+    except ImportError as error:
+        print(f"{NOT_BUILT}{error}")
+        return []
+    sources = sorted(HERE.glob("bunqueue/compiled/*.pyx"))
+    parts = [
+        Extension(
+            f"bunqueue.compiled.{source.stem}",
+            [str(source.relative_to(HERE))],
+            extra_compile_args=["-O2"],
+        )
+        for source in sources
+    ]
+    return list(cythonize(parts, build_dir="build/cython", quiet=True))
+
 
 setup(
     name="bunqueue",
@@ -53,6 +91,9 @@ setup(
     long_description_content_type="text/markdown",
     packages=find_packages(include=["bunqueue", "bunqueue.*"]),
     package_data={"bunqueue": ["py.typed"]},
+    exclude_package_data={"": ["*.c", "*.pyx", "*.pxd"]},
+    ext_modules=compiled_parts(),
+    cmdclass={"build_ext": OptionalBuild},
     python_requires=">=3.11",
     install_requires=REQUIRES,
     extras_require=EXTRAS,

@@ -13,6 +13,7 @@ from bunqueue.cli.cures import with_cure
 from bunqueue.cli.show import as_json, block, stats_block, stats_rows
 from bunqueue.cli.table import Action, declare
 from bunqueue.cli.usage import Args
+from bunqueue.compiled import CORE
 from bunqueue.errors import BunqueueError
 
 HTTP_S = 3.0  # how long ``version`` waits for a server that may not be there
@@ -73,9 +74,10 @@ def version(args: Args) -> int:
         except BunqueueError as error:
             trouble = with_cure(error)
     if args["--json"]:
-        print(as_json({"client": client, "server": server, "compatibility": compatible}))
+        told = {"client": client, "core": CORE, "server": server, "compatibility": compatible}
+        print(as_json(told))
         return 0
-    print(f"client {client}")
+    print(f"client {client} ({CORE})")
     if server is not None:
         print(f"server {server}")
     elif compatible is not None:
@@ -95,6 +97,7 @@ def http_url(place: Mapping[str, Any], environ: Mapping[str, str]) -> str | None
 
 
 def _http_version(url: str, place: Mapping[str, Any]) -> str | None:
+    """Waits briefly for the server's version and which core it runs."""
     import urllib.request
 
     from bunqueue.client.endpoint import Endpoint
@@ -109,7 +112,9 @@ def _http_version(url: str, place: Mapping[str, Any]) -> str | None:
             body = json.load(answer)
     except (OSError, ValueError, HTTPException):
         return None
-    return body.get("version") if isinstance(body, Mapping) else None
+    if not isinstance(body, Mapping) or not isinstance(body.get("version"), str):
+        return None
+    return f"{body['version']} ({body['core']})" if "core" in body else body["version"]
 
 
 declare(

@@ -4,10 +4,13 @@ A million queued jobs are a million of these, so an ordinary waiting job is one 
 slots: its options are an interned object, what belongs to a run is a ``Delivery`` that exists
 only while a worker has it, and everything rare (keys, edges, history, texts) is an ``Extra`` made
 when first needed. ``NO_EXTRA`` stands in for it and is never written.
+
+Where the compiled core runs, ``Job`` and ``Delivery`` are its records with the same attributes.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from bunqueue import compiled
 from bunqueue.protocol.options import JobOptions
 
 if TYPE_CHECKING:
@@ -243,6 +246,11 @@ class DeadLetter:
 
 
 NO_EXTRA = Extra()
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    _records = compiled.part("records")
+    _records.take_extra(NO_EXTRA, Extra)
+    Job, Delivery = _records.Job, _records.Delivery
 
 
 def timeline_of(job: Job) -> list[list[Any]]:

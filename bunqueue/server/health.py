@@ -5,6 +5,7 @@ from typing import Any
 from bunqueue import __version__
 from bunqueue.broker import LocalPeer
 from bunqueue.commands import dispatch
+from bunqueue.compiled import CORE
 from bunqueue.server.routes import Request, Response, Site, answer, route
 
 BYTES_PER_MB = 1024 * 1024
@@ -41,6 +42,7 @@ def health(site: Site, _request: Request) -> Response:
         "status": "healthy" if is_well else "degraded",
         "uptime": int(broker.uptime_s),
         "version": __version__,
+        "core": CORE,
         "queues": {name: figures.get(name, 0) for name in QUEUE_FIGURES},
         "connections": site.connections(),
         "memory": {

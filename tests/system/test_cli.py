@@ -157,7 +157,8 @@ def test_the_broker_tells_how_it_is(memory_broker):
     assert "healthy" in bunqueue("health", broker=memory_broker).out
     assert re.match(r"PONG in [\d.]+ ms\n", bunqueue("ping", broker=memory_broker).out)
     assert re.fullmatch(
-        r"client 0\.1\.0\nserver compatible with 2\.9\.5; its own version: no answer at \S+\n",
+        r"client 0\.1\.0 \(.+\)\nserver compatible with 2\.9\.5; "
+        r"its own version: no answer at \S+\n",
         bunqueue("version", broker=memory_broker).out,
     )
 
@@ -172,7 +173,7 @@ def test_version_asks_http_one_port_above(tmp_path):
         version = bunqueue("version", broker=broker).out
 
     # Over TCP it would have needed the token.
-    assert re.fullmatch(r"client 0\.1\.0\nserver \d+\.\d+\.\d+\n", version)
+    assert re.fullmatch(r"client 0\.1\.0 \(.+\)\nserver \d+\.\d+\.\d+ \(.+\)\n", version)
 
 
 def test_a_version_that_reaches_no_server_is_no_error():

@@ -20,15 +20,17 @@ PACKAGE = Path(__file__).parents[2] / "bunqueue"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "config": {"errors"},
+    # Compiled twins: a leaf that says whether they run; they are handed what they work on.
+    "compiled": set(),
     "logs": set(),  # how our programs log: a leaf, shared by the server and `bunqueue worker`
-    "protocol": {"errors"},
-    "engine": {"errors", "protocol"},
-    "commands": {"errors", "protocol", "engine"},
-    "storage": {"errors", "protocol", "engine"},
+    "protocol": {"errors", "compiled"},
+    "engine": {"errors", "protocol", "compiled"},
+    "commands": {"errors", "protocol", "engine", "compiled"},
+    "storage": {"errors", "protocol", "engine", "compiled"},
     "broker": {"errors", "protocol", "engine", "storage", "commands", "config"},
-    "server": {"errors", "protocol", "commands", "broker", "config", "logs"},
+    "server": {"errors", "protocol", "commands", "broker", "config", "logs", "compiled"},
     "client": {"errors", "protocol"},
-    "cli": {"errors", "client", "config", "logs", "face"},  # the face for the version
+    "cli": {"errors", "client", "config", "logs", "face", "compiled"},  # the face for the version
     # What users import: names of the client under their public and their older addresses.
     "face": {"errors", "client", "protocol"},
     "main": {"cli"},  # python -m bunqueue
