@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue import Queue
+from bunqueue import JobFailedError, Queue
 from tests.support.broker_process import BrokerProcess
 from tests.support.program import Program
 
@@ -29,8 +29,8 @@ def slow(job):
     time.sleep(job.data)
     return "slept"
 
-def crash(job):
-    os._exit(9)
+def hoard(job):
+    return len(bytearray(job.data << 20))
 """
 
 Start = Callable[..., Program]
@@ -177,6 +177,34 @@ def test_a_second_signal_interrupts_what_runs(start: Start, queue: Queue, tmp_pa
 
     assert 3 == status_of(worker)
     assert "waiting" == queue.get_state(job.id)
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_third_signal_ends_what_cannot_be_interrupted(
+    start: Start, queue: Queue, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    queue.add("x", 60)
+    worker = start("slow", "-x", "thread", *options)
+    deadline = time.monotonic() + WAIT_S
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    worker.process.send_signal(signal.SIGTERM)
+    logged(worker, r"(draining) grace_s")
+    worker.process.send_signal(signal.SIGTERM)
+    worker.process.send_signal(signal.SIGINT)  # of another number, or the two may count as one
+
+    assert 130 == status_of(worker)
+
+
+def test_a_worker_process_has_no_more_memory_than_it_may(start: Start, queue: Queue) -> None:
+    small, large = (queue.add("x", mib, attempts=1) for mib in (64, 4096))
+    worker = start("hoard", "--max-memory", "2048", "-x", "thread", "-c", "1")
+
+    assert 64 << 20 == queue.wait_for_job(small.id, WAIT_S * 1000)
+    with pytest.raises(JobFailedError, match="MemoryError"):
+        queue.wait_for_job(large.id, WAIT_S * 1000)
+    assert 0 == worker.stop(WAIT_S)
 
 
 def test_a_lone_worker_begins_anew_on_sighup(start: Start, queue: Queue) -> None:
