@@ -1,150 +1,218 @@
-"""Measure one running server.
+"""Measure this checkout's server beside the reference server.
 
 Usage:
   bench [options] [WORKLOAD ...]
 
-Called as python -m loadtests.bench.
-
-Without a WORKLOAD the headline ones run. Prints one line per run: jobs per second, and server
-CPU time per job when --server-pid is given.
+Called as python -m loadtests.bench. Every repeat starts fresh servers on fresh files: ours with its
+compiled core and in pure Python, and the reference server, each on a file and in memory. They are
+bound to one core and driven in turn by this process, bound to another, in reversed order every
+second repeat. Prints Markdown tables: medians with their range, and ratios above 1 where ours is
+better, taken within a repeat. Without a WORKLOAD all of them run.
 
 Options:
-  --host=HOST         Where the server listens. [default: 127.0.0.1]
-  --port=PORT         Its TCP port. [default: 6789]
-  --server-pid=PIDS   Its process ids, comma separated; their children are counted with them.
-  --jobs=N            Jobs per run instead of the number in the table.
-  --repeats=N         Runs of each workload. [default: 1]
-  --core=N            Core to bind the driver to.
-  --json              Print JSON lines.
-  --list              List the workloads.
+  --reference=DIR   Where npm install bun bunqueue@2.9.5 was run; without it only ours runs.
+  --repeats=N       Fresh servers so many times. [default: 5]
+  --quick           Three repeats.
+  --engines=NAMES   Some of compiled, pure, reference; commas between them.
+  --places=NAMES    file, memory, or both with a comma. [default: file,memory]
+  --jobs=N          Most jobs of a run.
+  --queued=N        Jobs in the queue where memory and stalls are measured. [default: 1000000]
+  --peers=PYTHON    Interpreter of an environment that has rq, huey, dramatiq and celery, to measure
+                    them too; it needs redis-server.
+  --server-core=N   Core for the servers. [default: 1]
+  --driver-core=N   Core for the driver. [default: 0]
+  --json=FILE       Write every figure to a file. [default: loadtests/bench.json]
+  --update-readme   Write the tables into loadtests/README.md and draw loadtests/bench.svg.
+  --from=FILE       Measure nothing: read the figures that --json wrote.
+  --list            List the workloads.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from docopt import docopt
 
-from loadtests.driver import Repeat, call, run
-from loadtests.processes import cpu_ns, pinned, settled_cpu_ns
-from loadtests.workloads import FILL_BATCH, HEADLINE, WORKLOADS, Workload, fill
+from loadtests import delivery, peers, plot, report, stalls
+from loadtests.driver import RunFailed
+from loadtests.figures import Figures, Results, as_json, from_json, tables
+from loadtests.measuring import measure, queued
+from loadtests.processes import pinned
+from loadtests.servers import Server, stop_servers_on_sigterm
+from loadtests.targets import (
+    COMPILED,
+    ENGINES,
+    FILE,
+    PURE,
+    REFERENCE,
+    Target,
+    has_core,
+    targets,
+)
+from loadtests.workloads import WORKLOADS
 
-WARM_UP_SHARE = 5  # one fifth of the jobs runs first, uncounted
-WARM_UP_JOBS_MIN = 500
+QUICK_REPEATS = 3
+DELIVERIES = 1_000
+IDLE, HALF_BUSY, QUEUED = "deliver-idle", "deliver-half-busy", "queued"
+QUEUED_BYTES = 100  # of a job's data, where memory is measured
+
+# What is not a row of the table of workloads.
+SPECIAL = {
+    IDLE: "from a push to its delivery at a parked puller, on an idle server",
+    HALF_BUSY: "the same while others keep the server's processes at half a core",
+    QUEUED: f"memory, file and stalls with so many jobs of {QUEUED_BYTES} bytes queued",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What one run cost.
+class Plan:
+    """What a run is to do."""
 
-    ``server_us`` is None when the server's process is unknown; the percentiles are there for
-    workloads with one request in flight.
-    """
-
-    workload: str
-    jobs: int
-    seconds: float
-    jobs_per_s: float
-    server_us: float | None
-    driver_us: float
-    p50_us: float | None = None
-    p99_us: float | None = None
-
-
-def measure(
-    host: str, port: int, row: Workload, pids: Sequence[int] = (), jobs: int | None = None
-) -> Figures:
-    """Run a workload once, after its warm-up, in queues that are obliterated afterwards.
-
-    Args:
-        host: Where the server listens.
-        port: Its TCP port.
-        row: The workload.
-        pids: Processes of the server; none leaves its CPU time out.
-        jobs: How many, instead of the row's number.
-
-    Raises:
-        RunFailed: The server refused a request, closed a connection or fell silent.
-        ProcessGone: The server ended.
-    """
-    jobs = row.fitting(jobs or row.jobs)
-    stem = f"load-{row.name}-{os.getpid():x}-{time.monotonic_ns():x}"
-    warm_up = row.fitting(max(jobs // WARM_UP_SHARE, WARM_UP_JOBS_MIN))
-    _run(host, port, row, f"{stem}-w", warm_up, pids)
-    figures = _run(host, port, row, stem, jobs, pids)
-    for queue in (f"{stem}-w", stem):
-        call(host, port, {"cmd": "Obliterate", "queue": queue})
-    return figures
-
-
-def _run(
-    host: str, port: int, row: Workload, queue: str, jobs: int, pids: Sequence[int]
-) -> Figures:
-    if row.is_filled_first:
-        jobs = -(-jobs // FILL_BATCH) * FILL_BATCH
-        fill(host, port, queue, jobs, row.payload_bytes)
-    scripts = row.make(row, queue, jobs)
-    server_before = settled_cpu_ns(pids) if pids else 0
-    driver_before, begin = time.process_time_ns(), time.perf_counter()
-    run(host, port, scripts)
-    seconds = time.perf_counter() - begin
-    driver_ns = time.process_time_ns() - driver_before
-    server_ns = settled_cpu_ns(pids) - server_before if pids else None
-    trips = sorted(scripts[0].round_trips_ns) if isinstance(scripts[0], Repeat) else []
-    return Figures(
-        workload=row.name,
-        jobs=jobs,
-        seconds=round(seconds, 4),
-        jobs_per_s=round(jobs / seconds),
-        server_us=None if server_ns is None else round(server_ns / 1_000 / jobs, 3),
-        driver_us=round(driver_ns / 1_000 / jobs, 3),
-        p50_us=round(trips[len(trips) // 2] / 1_000, 1) if trips else None,
-        p99_us=round(trips[len(trips) * 99 // 100] / 1_000, 1) if trips else None,
-    )
-
-
-def line(figures: Figures) -> str:
-    """Describe one run for people."""
-    server = "-" if figures.server_us is None else f"{figures.server_us:.2f}"
-    text = (
-        f"{figures.workload:14} {figures.jobs:8,} jobs {figures.jobs_per_s:10,.0f} jobs/s"
-        f"   server {server:>8} us/job   driver {figures.driver_us:6.2f} us/job"
-    )
-    if figures.p50_us is not None:
-        text += f"   p50 {figures.p50_us} us   p99 {figures.p99_us} us"
-    return text
+    targets: list[Target]
+    names: list[str]
+    repeats: int
+    jobs: int | None
+    queued: int
+    reference: Path | None
+    server_core: int | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     given = docopt(__doc__ or "", argv=None if argv is None else list(argv))
+    docs = {name: row.doc for name, row in WORKLOADS.items()} | SPECIAL
     if given["--list"]:
-        for row in WORKLOADS.values():
-            print(f"{row.name:14} {row.jobs:8,} jobs  {row.doc}")
+        print("\n".join(f"{name:17} {doc}" for name, doc in docs.items()))
         return 0
-    names = given["WORKLOAD"] or HEADLINE
-    unknown = [name for name in names if name not in WORKLOADS]
+    if given["--from"]:
+        return _publish(json.loads(Path(given["--from"]).read_text()), given["--update-readme"])
+    unknown = [name for name in given["WORKLOAD"] if name not in docs]
     if unknown:
         print(f"unknown workload: {', '.join(unknown)}", file=sys.stderr)
         return 2
-    pids = [int(pid) for pid in (given["--server-pid"] or "").split(",") if pid]
-    jobs = int(given["--jobs"]) if given["--jobs"] else None
-    core = int(given["--core"]) if given["--core"] else None
-    if pids:
-        cpu_ns(pids)  # a wrong id is better told before the first run
-    with pinned(core):
-        for name in names:
-            for _ in range(int(given["--repeats"])):
-                port = int(given["--port"])
-                figures = measure(given["--host"], port, WORKLOADS[name], pids, jobs)
-                print(json.dumps(asdict(figures)) if given["--json"] else line(figures))
-                sys.stdout.flush()
+    plan = _plan(given, list(docs))
+    stop_servers_on_sigterm()
+    begin = time.monotonic()
+    with pinned(int(given["--driver-core"])):
+        results = run(plan)
+    told = {**report.circumstances(plan.repeats, plan.reference), "workloads": as_json(results)}
+    if given["--peers"]:
+        told["peers"] = peers.measure(given["--peers"], plan.repeats, plan.jobs)
+    told["took_s"] = round(time.monotonic() - begin)
+    Path(given["--json"]).write_text(json.dumps(told, indent=1) + "\n")
+    return _publish(told, given["--update-readme"])
+
+
+def _plan(given: dict[str, Any], names: list[str]) -> Plan:
+    reference = Path(given["--reference"]).resolve() if given["--reference"] else None
+    engines = given["--engines"].split(",") if given["--engines"] else list(ENGINES)
+    if COMPILED in engines and not has_core():
+        say("no compiled core in this checkout: absent")
+        engines.remove(COMPILED)
+    if REFERENCE in engines and reference is None:
+        engines.remove(REFERENCE)
+    return Plan(
+        targets=targets(engines, given["--places"].split(",")),
+        names=given["WORKLOAD"] or names,
+        repeats=QUICK_REPEATS if given["--quick"] else int(given["--repeats"]),
+        jobs=int(given["--jobs"]) if given["--jobs"] else None,
+        queued=int(given["--queued"]),
+        reference=reference,
+        server_core=int(given["--server-core"]),
+    )
+
+
+def _publish(told: dict[str, Any], is_for_readme: bool) -> int:
+    results = from_json(told["workloads"])
+    docs = {name: row.doc for name, row in WORKLOADS.items()} | SPECIAL
+    parts = [report.heading(told), tables(results, docs)]
+    if told.get("peers"):
+        parts.append(peers.table(told["peers"]))
+    text = "\n\n".join(parts)
+    print(text)
+    if is_for_readme:
+        report.update(report.README, text)
+        report.PICTURE.write_text(plot.draw(results, report.heading(told)))
     return 0
+
+
+def run(plan: Plan) -> Results:
+    """Measure everything; a target that fails a workload has no figures for it."""
+    results: Results = {name: {} for name in plan.names}
+    for number in range(plan.repeats):
+        order = plan.targets if number % 2 == 0 else plan.targets[::-1]
+        with ExitStack() as stack:
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+            servers: dict[Target, Server] = {}
+            for target in order:
+                server = target.server(Path(name), plan.server_core, plan.reference)
+                servers[target] = stack.enter_context(server)
+            for workload in plan.names:
+                if workload == QUEUED:
+                    continue
+                for target in order:
+                    server = servers[target]
+                    try:
+                        figures = _one(workload, server, plan.jobs)
+                    except RunFailed as error:
+                        say(f"{target.name} {workload}: {error}")
+                        figures = Figures(workload=workload, jobs=0)  # keeps repeats in step
+                    _note(results, number, target, figures)
+    if QUEUED in plan.names:
+        _queued(plan, results)
+    return results
+
+
+def _one(workload: str, server: Server, jobs: int | None) -> Figures:
+    pids = [server.pid]
+    if workload == IDLE:
+        return delivery.deliveries(server.port, IDLE, min(jobs or DELIVERIES, DELIVERIES))
+    if workload == HALF_BUSY:
+        with delivery.half_busy(server.port, pids):
+            return delivery.deliveries(server.port, HALF_BUSY, min(jobs or DELIVERIES, DELIVERIES))
+    row = WORKLOADS[workload]
+    return measure(server.port, row, pids, min(jobs or row.jobs, row.jobs))
+
+
+def _queued(plan: Plan, results: Results) -> None:
+    """Fill queues of fresh servers, one server at a time; once, for it takes its time."""
+    for target in plan.targets:
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            directory = Path(name)
+            with target.server(directory, plan.server_core, plan.reference) as server:
+                file = target.file(directory)
+                figures = queued(server.port, plan.queued, QUEUED_BYTES, [server.pid], file)
+            _note(results, 0, target, figures)
+        if target.engine in (COMPILED, PURE) and target.place == FILE:
+            stall = stalls.worst(plan.queued, QUEUED_BYTES, target.environment())
+            figures = Figures(workload="stall", jobs=plan.queued, stall_ms=round(stall, 1))
+            results.setdefault("stall", {})
+            _note(results, 0, target, figures)
+
+
+def _note(results: Results, number: int, target: Target, figures: Figures) -> None:
+    results[figures.workload].setdefault(target.name, []).append(figures)
+    shown = {
+        name: getattr(figures, name)
+        for name in ("jobs_per_s", "server_us", "driver_us", "p50_us", "p99_us", "memory_bytes")
+        if getattr(figures, name) is not None
+    }
+    stall = {} if figures.stall_ms is None else {"stall_ms": figures.stall_ms}
+    text = "  ".join(f"{name} {value:,}" for name, value in (shown | stall).items())
+    say(f"{number + 1} {target.name:17} {figures.workload:17} {text}")
+
+
+def say(text: str) -> None:
+    """Tell how it goes, beside the tables."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ Options:
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,24 +46,35 @@ Request = dict[str, Any]
 class Broker:
     """One broker process with a stopwatch, and one connection to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        environment: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         """Start it. Waits."""
-        command = [sys.executable, "-m", "loadtests.hub_server", f"--data-path={path}"]
+        command = [sys.executable, "-m", "loadtests.hub_server", f"--data-path={path}", *flags]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
             cwd=ROOT,
         )
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.line = Line(self.port)
 
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
     def close(self) -> None:
         """End it. Waits."""
         self.line.close()
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def read(self) -> dict[str, float]:
         """Return what the stopwatch has, and reset it."""

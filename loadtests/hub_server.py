@@ -1,13 +1,14 @@
 """Run a broker with a stopwatch on its hub.
 
 Usage:
-  hub_server --data-path=FILE
+  hub_server --data-path=FILE [--shards=N]
 
-Started by loadtests.hub; called as python -m loadtests.hub_server. The server is the ordinary one.
-Beside its greenlets runs one more, the heartbeat, which wants to be woken every millisecond: what
-lies between two of its beats is a *step*, the longest anybody had to wait for the hub. A line on
-standard input is a question; the answer is one line of JSON with the longest step since the last
-question. The first line of all tells the port.
+Started by other load tests; called as python -m loadtests.hub_server. The server is the ordinary
+one. Beside its greenlets runs one more, the heartbeat, which wants to be woken every millisecond:
+what lies between two of its beats is a *step*, the longest anybody had to wait for the hub. A line
+on standard input is a question; the answer is one line of JSON with the longest step since the last
+question. The first line of all tells the port. The number of shards is no setting of a broker; here
+it can be told, to see what it changes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gc
 import json
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import gevent
@@ -23,6 +25,8 @@ from docopt import docopt
 from gevent.fileobject import FileObject
 
 from bunqueue.config import load_settings
+from bunqueue.engine.settings import EngineSettings
+from bunqueue.server import main as server_main
 from bunqueue.server.main import Started, serve
 
 BEAT_S = 0.001
@@ -82,6 +86,8 @@ def main(arguments: dict[str, Any]) -> int:
         "max_completed_jobs": COMPLETED_JOBS_MAX,
     }
     settings = load_settings(flags, environ={"LOG_LEVEL": "error"})
+    if arguments["--shards"]:
+        server_main.EngineSettings = partial(EngineSettings, shards=int(arguments["--shards"]))
     return serve(settings, _watch)
 
 

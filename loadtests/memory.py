@@ -26,10 +26,11 @@ from pathlib import Path
 
 from docopt import docopt
 
-from loadtests.compare import OURS, REFERENCE, new_server
-from loadtests.driver import WorkMany, call, run
+from loadtests.driver import run
 from loadtests.processes import memory, settled_cpu_ns
+from loadtests.scripts import WorkMany, call
 from loadtests.servers import HOST, Server, stop_servers_on_sigterm
+from loadtests.targets import COMPILED, FILE, MEMORY, PURE, REFERENCE, Target, has_core
 from loadtests.workloads import FILL_BATCH, fill
 
 QUEUE = "load-memory"
@@ -93,16 +94,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     jobs = -(-int(given["--jobs"]) // FILL_BATCH) * FILL_BATCH
     reference = Path(given["--reference"]).resolve() if given["--reference"] else None
+    engine = REFERENCE if reference else COMPILED if has_core() else PURE
+    target = Target(engine, MEMORY if given["--memory"] else FILE)
     stop_servers_on_sigterm()
-    with tempfile.TemporaryDirectory(prefix="load-") as directory:
-        server = new_server(Path(directory), reference, not given["--memory"], SERVER_CORE)
-        with server:
-            figures = measure(server, jobs, int(given["--payload"]), given["--how"])
-    name = REFERENCE if reference else OURS
+    with (
+        tempfile.TemporaryDirectory(prefix="load-") as directory,
+        target.server(Path(directory), SERVER_CORE, reference) as server,
+    ):
+        figures = measure(server, jobs, int(given["--payload"]), given["--how"])
     if given["--json"]:
-        print(json.dumps({"server": name, **figures}))
+        print(json.dumps({"server": target.name, **figures}))
         return 0
-    print(f"{name}: {jobs:,} jobs of {given['--payload']} bytes, emptied by {given['--how']}")
+    print(
+        f"{target.name}: {jobs:,} jobs of {given['--payload']} bytes, emptied by {given['--how']}"
+    )
     print(f"  start {figures['start_mib']:10,.1f} MiB")
     print(f"  full  {figures['full_mib']:10,.1f} MiB  {figures['bytes_per_job']:,.0f} bytes a job")
     print(f"  end   {figures['end_mib']:10,.1f} MiB  {figures['end_over_start']:.2f} of the start")

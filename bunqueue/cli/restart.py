@@ -5,7 +5,7 @@ Two things are settled when a process starts, and not later.
 *The allocator.* Python's own hands memory back by the megabyte, and one small object that lives on
 keeps a whole one: after a million jobs have gone, a broker of 40 MiB stayed at 70 to 220. The C
 library's gives back every free page, and costs a tenth more CPU per job (loadtests/memory.py,
-loadtests/compare.py). A ``PYTHONMALLOC`` that is set already is respected:
+loadtests/bench.py). A ``PYTHONMALLOC`` that is set already is respected:
 ``PYTHONMALLOC=default`` trades the memory for the speed.
 
 *The command line.* Every user of the machine can read it. Tokens that stand there are moved to the
