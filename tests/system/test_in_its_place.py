@@ -21,9 +21,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
-# The other kinds are about the broker, and cost a broker each.
-KINDS = ("plain", "auth", "tls")
-
 # By scenario: what it says now, and why that is right.
 DIFFERENT = {
     "adds_data_that_is_no_map_as_payload": (
@@ -61,7 +58,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     return Scenarios(Client(command, environment, AT_ONCE), tmp_path_factory.mktemp)
 
 
-@pytest.mark.parametrize(("kind", "name"), [one for one in scenarios() if one[0] in KINDS])
+@pytest.mark.parametrize(("kind", "name"), scenarios())
 def test_our_client_in_place_of_the_official_one(kind: str, name: str, running: Scenarios) -> None:
     if name not in DIFFERENT:
         running.check(kind, name)
