@@ -13,7 +13,7 @@ from bunqueue.cli.leading import split_leading
 
 # Options that put a supervisor in front of the workers; it needs no greenlets, its children do.
 SUPERVISED = ("--processes", "--watch", "--max-jobs-per-child", "--max-memory")
-CHILD_MARK = "BUNQUEUE_WORKER_CHILD"  # set by a supervisor, to its process id
+CHILD_MARK = "BUNQUEUE_WORKER_CHILD"  # set by a supervisor, see ready.py
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -23,13 +23,13 @@ from types import FrameType
 
 from bunqueue.cli.exits import DRAINED, ENDED_BY_INT, FAILED, FORCED, RECYCLED, USAGE
 from bunqueue.cli.main import CHILD_MARK
+from bunqueue.cli.ready import Mark, Readiness
 from bunqueue.cli.sources import Sources
 
 LOOK_S = 0.1  # how long a signal or an end may go unnoticed
 RESTART_S = (0.5, 1.0, 2.0, 5.0)  # before the n-th restart in a row, client.md 3.8
 STEADY_S = 10.0  # a child that lived so long has not failed to start
 NOT_BEGUN = (-signal.SIGTERM, -signal.SIGINT)  # told to stop before it could run anything
-ROLL_S = 3.0  # what a new child gets to import its handlers before the next old one goes
 
 log = logging.getLogger("bunqueue.cli")
 
@@ -44,6 +44,7 @@ class Place:
         started_at: When the last one was started.
         crashes: In a row.
         is_leaving: The running child was asked to end, to be replaced.
+        readiness: Whether the running child's workers run; None between two.
     """
 
     def __init__(self, number: int) -> None:
@@ -53,6 +54,14 @@ class Place:
         self.started_at = 0.0
         self.crashes = 0
         self.is_leaving = False
+        self.readiness: Readiness | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is on its way: no child leaves, none is to be started, none is unready."""
+        if self.is_leaving or self.due_at is not None:
+            return False
+        return self.readiness is None or self.readiness.look()
 
 
 class Supervisor:
@@ -138,11 +147,15 @@ class Supervisor:
                 # A child that has not got to its handler yet must not die of the signal: what is
                 # ignored here stays so in it.
                 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+                readiness = Readiness()
                 place.process = subprocess.Popen(
                     self._command,
-                    env={**os.environ, CHILD_MARK: str(os.getpid())},
+                    env={**os.environ, CHILD_MARK: str(Mark(os.getpid(), readiness.fd))},
+                    pass_fds=(readiness.fd,),
                     process_group=0,
                 )
+                readiness.handed_on()
+                place.readiness = readiness
                 signal.signal(signal.SIGUSR1, self._on_stacks)
                 log.info("worker process %d started pid=%d", place.number, place.process.pid)
 
@@ -151,6 +164,9 @@ class Supervisor:
             status = None if place.process is None else place.process.poll()
             if status is not None:
                 place.process = None
+                if place.readiness is not None:
+                    place.readiness.close()
+                    place.readiness = None
                 self._ended(place, status)
 
     def _ended(self, place: Place, status: int) -> None:
@@ -188,7 +204,11 @@ class Supervisor:
     # -- rolling over -------------------------------------------------------------------------
 
     def _roll(self) -> None:
-        """Replace the children one after the other, when told to or when files have changed."""
+        """Replace the children one after the other, when told to or when files have changed.
+
+        The next one is asked to go when the one before has been replaced and its workers run. Where
+        the new code does not get that far, the old children that are left go on.
+        """
         if self._signals:
             return
         if self._sources is not None and (changed := self._sources.changed()):
@@ -200,18 +220,11 @@ class Supervisor:
         if self._rolls:
             self._rolls = 0
             self._rolling = deque(self._places)
-        if self._rolling and time.monotonic() - self._rolled_at >= ROLL_S:
+        if self._rolling and all(place.is_whole for place in self._places):
             place = self._rolling.popleft()
             if place.process is not None:
                 place.is_leaving = True
                 place.process.send_signal(signal.SIGTERM)
-
-    @property
-    def _rolled_at(self) -> float:
-        """When the last replacement began to run; in the future while an old child drains."""
-        if any(place.is_leaving for place in self._places):
-            return float("inf")
-        return max((place.started_at for place in self._places if place.process), default=0.0)
 
 
 def child_command() -> list[str]:
@@ -219,7 +232,7 @@ def child_command() -> list[str]:
     return [sys.executable, *sys.orig_argv[1:]]
 
 
-def take_child_mark() -> int | None:
+def take_child_mark() -> Mark | None:
     """Return the supervisor of this process, None where there is none, and forget it."""
     mark = os.environ.pop(CHILD_MARK, None)
-    return None if mark is None else int(mark)
+    return None if mark is None else Mark.read(mark)

@@ -19,6 +19,7 @@ from types import FrameType
 
 from bunqueue.cli.cures import with_cure
 from bunqueue.cli.exits import DRAINED, ENDED_BY_INT, FAILED, FORCED
+from bunqueue.cli.ready import Mark
 from bunqueue.client.worker import Worker
 
 log = logging.getLogger("bunqueue.cli")
@@ -36,7 +37,7 @@ class Watch:
         workers: Not started yet, or started.
         grace_s: What running jobs get to finish after a signal.
         is_burst: Stop when the queues are empty.
-        supervisor: The process that watches this one, None where there is none.
+        supervisor: Who watches this process, None where there is nobody.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Watch:
         workers: Sequence[Worker],
         grace_s: float,
         is_burst: bool,
-        supervisor: int | None = None,
+        supervisor: Mark | None = None,
     ) -> None:
         self._workers = workers
         self._grace_s = grace_s
@@ -65,6 +66,8 @@ class Watch:
                 worker.poll_timeout_ms = 0
             worker.start()
             log.info("worker started name=%s queue=%s", worker.name, worker.queue_key)
+        if self._supervisor is not None:
+            self._supervisor.tell_ready()
         while self._are_open() and not (self._signals or self._failure()):
             self._end_bursts()
             self._tell_unreached()
@@ -80,7 +83,7 @@ class Watch:
 
     def _look_for_parent(self) -> None:
         """Drain when the supervisor has gone without a word."""
-        if self._supervisor not in (None, os.getppid()):
+        if self._supervisor is not None and self._supervisor.process_id != os.getppid():
             log.warning("the supervisor is gone")
             self._signals += 1
 

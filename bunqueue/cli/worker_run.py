@@ -10,6 +10,7 @@ from bunqueue.cli.call import address, named_address
 from bunqueue.cli.exits import DRAINED, RECYCLED
 from bunqueue.cli.pid_file import pid_file
 from bunqueue.cli.readers import ABSENT, Reader, number, span_ms, text, whole
+from bunqueue.cli.ready import Mark
 from bunqueue.cli.sources import Sources
 from bunqueue.cli.supervisor import Supervisor, child_command, take_child_mark
 from bunqueue.cli.targets import import_from, is_handler, resolve, workers_of
@@ -61,7 +62,7 @@ def run_workers(args: Args) -> int:
         return _run_here(args, limits, supervisor)
 
 
-def _run_here(args: Args, limits: "Limits", supervisor: int | None) -> int:
+def _run_here(args: Args, limits: "Limits", supervisor: Mark | None) -> int:
     is_child = supervisor is not None
     grace_s = number("--grace")(args)
     if is_child:

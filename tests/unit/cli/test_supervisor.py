@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bunqueue.cli.ready import Mark, Readiness
 from bunqueue.cli.sources import Sources
 from bunqueue.cli.supervisor import Supervisor, take_child_mark
 
@@ -89,10 +90,69 @@ def test_the_worst_end_is_the_supervisors(statuses, worst):
     assert worst == made._worst
 
 
-def test_the_mark_of_a_child_is_read_once(monkeypatch):
-    monkeypatch.setenv("BUNQUEUE_WORKER_CHILD", "77")
+class Process:
+    """A running child that notes what it is sent."""
 
-    assert 77 == take_child_mark()
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.sent.append(number)
+
+
+def test_the_next_one_is_replaced_when_the_one_before_is_ready():
+    made = supervisor()
+    first, second = made._places
+    first.process, second.process = old = Process(), Process()
+    made._on_hangup(signal.SIGHUP, None)
+
+    made._roll()
+    made._roll()
+    assert ([signal.SIGTERM], []) == (old[0].sent, old[1].sent)  # it still drains
+
+    first.process, first.is_leaving, first.readiness = Process(), False, Readiness()
+    made._roll()
+    assert [] == old[1].sent  # the new one imports its handlers
+
+    Mark(1, first.readiness.fd).tell_ready()
+    made._roll()
+    assert [signal.SIGTERM] == old[1].sent
+    first.readiness.close()
+
+
+def test_nothing_more_is_replaced_when_a_new_one_ends_before_it_is_ready():
+    made = supervisor()
+    first, second = made._places
+    first.process, second.process = Process(), Process()
+    made._rolling.append(second)
+    first.readiness = Readiness()
+    first.readiness.handed_on()
+
+    made._roll()
+    assert [] == second.process.sent
+
+    first.readiness.close()
+    first.process = first.readiness = None
+    made._ended(first, -9)
+    made._roll()
+    assert [] == second.process.sent  # the crashed one comes again first
+
+
+def test_a_supervisor_that_is_gone_is_told_nothing():
+    readiness = Readiness()
+    readiness.close()
+    mark = Mark(1, readiness.fd)
+
+    mark.tell_ready()
+    mark.tell_ready()
+
+    assert mark.fd is None
+
+
+def test_the_mark_of_a_child_is_read_once(monkeypatch):
+    monkeypatch.setenv("BUNQUEUE_WORKER_CHILD", "77:5")
+
+    assert Mark(77, 5) == take_child_mark()
     assert take_child_mark() is None
 
 
