@@ -76,7 +76,9 @@ def compiled_parts() -> list[Any]:
         Extension(
             f"bunqueue.compiled.{source.stem}",
             [str(source.relative_to(HERE))],
-            extra_compile_args=["-O2"],
+            include_dirs=["bunqueue/compiled"],
+            extra_compile_args=["-O2", "-pthread"],
+            extra_link_args=["-pthread"],
         )
         for source in sources
     ]

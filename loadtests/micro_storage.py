@@ -1,6 +1,6 @@
 """What one row costs: notes, images, frames, SQLite, checkpoints, and reading a file again.
 
-    python loadtests/micro_storage.py rows|checkpoint|load
+    python loadtests/micro_storage.py rows|native|checkpoint|load
 
 ``rows`` prints microseconds of CPU per row, the broker's side and the writer's apart;
 ``checkpoint`` how long batches wait for one, by the length of the log; ``load`` how long a million
@@ -40,6 +40,7 @@ class NoWriter:
     """Keeps the newest batch; the caller answers it."""
 
     batch: Any = None
+    images = staticmethod(images)
 
     def start(self, listener: Any) -> None:
         """Begin."""
@@ -125,6 +126,44 @@ def rows(directory: str) -> None:
     database.close()
 
 
+def native(directory: str) -> None:
+    """Measure the same with the compiled core's writer: the loop's thread and the writer's."""
+    loop = PollLoop()
+    storage = SqliteStorage.open(os.path.join(directory, "native.db"), loop, "native")
+    list(storage.load().jobs(lambda name: NamedQueue(name)))
+    jobs = make_jobs(JOBS)
+    for name, change, note in (
+        ("insert", None, storage.added),
+        ("claim", claim, storage.changed),
+        ("complete", complete, storage.changed),
+        ("remove", None, storage.removed),
+    ):
+        if change is not None:
+            for job in jobs:
+                change(job)
+        noting, cutting, settling, all_of_it = 0.0, 0.0, 0.0, time.process_time()
+        for at in range(0, JOBS, BATCH):
+            marks = [time.thread_time()]
+            for job in jobs[at : at + BATCH]:
+                note(job)
+            marks.append(time.thread_time())
+            storage._flush()
+            marks.append(time.thread_time())
+            storage.flush()
+            marks.append(time.thread_time())
+            noting += marks[1] - marks[0]
+            cutting += marks[2] - marks[1]
+            settling += marks[3] - marks[2]
+        total = (time.process_time() - all_of_it) * 1e6 / JOBS
+        note_us, cut_us, settle_us = (value * 1e6 / JOBS for value in (noting, cutting, settling))
+        broker = note_us + cut_us + settle_us
+        print(
+            f"{name:9} broker {broker:.2f} + writer {total - broker:.2f} = {total:.2f}"
+            f"   note {note_us:.2f}  cut {cut_us:.2f}  settle {settle_us:.2f}"
+        )
+    storage.close()
+
+
 def checkpoint(directory: str) -> None:
     """Measure how long a batch waits for a checkpoint, by the length of the log."""
     for pages in (8192, 4096, 2048, 1024, 512):
@@ -178,4 +217,6 @@ def load(directory: str, count: int = 1_000_000) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        {"rows": rows, "checkpoint": checkpoint, "load": load}[sys.argv[1]](scratch)
+        {"rows": rows, "native": native, "checkpoint": checkpoint, "load": load}[sys.argv[1]](
+            scratch
+        )

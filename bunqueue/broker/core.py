@@ -86,7 +86,7 @@ def open_storage(path: str | None, loop: Loop, is_embedded: bool = False) -> Any
     Args:
         path: The file; None keeps the jobs in memory only.
         loop: Where its callbacks run.
-        is_embedded: A native thread writes, instead of a process.
+        is_embedded: No child process is started, whoever writes.
 
     Raises:
         BunqueueError: The file is used by another process, or cannot be opened.
@@ -95,4 +95,5 @@ def open_storage(path: str | None, loop: Loop, is_embedded: bool = False) -> Any
         return MemoryStorage()
     from bunqueue.storage import sqlite  # late: a broker in memory needs no SQLite
 
-    return sqlite.SqliteStorage.open(path, loop, "thread" if is_embedded else "process")
+    by = sqlite.SqliteStorage.best_writer(is_embedded)
+    return sqlite.SqliteStorage.open(path, loop, by)

@@ -43,6 +43,7 @@ def health(site: Site, _request: Request) -> Response:
         "uptime": int(broker.uptime_s),
         "version": __version__,
         "core": CORE,
+        "writer": broker.storage.written_by,
         "queues": {name: figures.get(name, 0) for name in QUEUE_FIGURES},
         "connections": site.connections(),
         "memory": {

@@ -30,14 +30,12 @@ from bunqueue.storage import schema, writer
 from bunqueue.storage.batch import (
     NO_IMAGE,
     Puts,
-    highest_seq,
-    statements,
+    small_statements,
     upsert_small,
     without_image,
 )
 from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.ports import Writer
-from bunqueue.storage.rows import Images, images
 
 if TYPE_CHECKING:
     from bunqueue.engine.job import Job
@@ -103,7 +101,7 @@ class MutationLog:
     """
 
     is_persistent = True
-    _unsubmitted: writer.Batch | None = None  # cut, and not with the writer yet
+    _unsubmitted: Any = None  # a batch that was cut, and not with the writer yet
 
     def __init__(
         self,
@@ -119,6 +117,7 @@ class MutationLog:
         self.on_dropped: Callable[[Job, str], None] | None = None
         self.on_fatal: Callable[[str], None] | None = None
         self._writer = writer
+        self._images = writer.images
         self._loop = loop
         self._clock_ms = clock_ms
         # What has been noted and is not in flight.
@@ -369,7 +368,7 @@ class MutationLog:
         if batch is not None:
             self._writer.submit(batch)
 
-    def _cut(self) -> writer.Batch | None:
+    def _cut(self) -> Any:
         """Move what has been noted into flight; returns the batch, or None if no row came of it."""
         if self.before_cut is not None:
             self.before_cut()
@@ -390,28 +389,28 @@ class MutationLog:
         self._size_bytes = 0
         self._is_durable = self._is_due = False
         imageless: list[tuple[Job, str]] = []
+        images = self._images
         try:
             made = images(jobs)
         except NO_IMAGE:
-            imageless = without_image(jobs)
+            imageless = without_image(images, jobs)
             made = images([job for job in jobs if all(job is not bad for bad, _ in imageless)])
         for job in jobs:
             job.dirty = 0
         for job, text in imageless:
             self._drop(job, text)
-        upserts, deletes = statements(made, in_flight.puts)
-        if not upserts and not deletes and not made.removed:
+        upserts, deletes = small_statements(in_flight.puts) if in_flight.puts else ([], [])
+        if made.is_empty and not upserts and not deletes:
             return None
-        self._add_meta(made, upserts)
-        return self._number, is_durable, upserts, deletes, made.removed
+        self._add_meta(made.highest_seq, upserts)
+        return made.batch(self._number, is_durable, upserts, deletes)
 
-    def _add_meta(self, made: Images, upserts: writer.Rows) -> None:
+    def _add_meta(self, highest: int, upserts: writer.Rows) -> None:
         """Mark the file as in use, and reserve admission numbers ahead of those it holds."""
         meta: list[Any] = []
         if not self._is_marked_unclean:
             self._is_marked_unclean = True
             meta += (schema.META_CLEAN, 0)
-        highest = highest_seq(made)
         self._seq_highest = max(self._seq_highest, highest)
         if highest > self._seq_reserved:
             self._seq_reserved = highest + SEQ_BLOCK

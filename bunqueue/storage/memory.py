@@ -16,6 +16,7 @@ class MemoryStorage:
     is_refusing = False
     is_congested = False
     is_hanging = False
+    written_by: str | None = None
 
     def __init__(self) -> None:
         self.answer_waits = NO_WAIT

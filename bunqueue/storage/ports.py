@@ -1,17 +1,56 @@
 """What the mutation log needs: someone who commits its batches, and how that one answers."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bunqueue.storage import writer
 
+if TYPE_CHECKING:
+    from bunqueue.engine.job import Job
+
+
+class Images(Protocol):
+    """The rows that one batch writes of the hot tables, in the form that its writer takes.
+
+    Attributes:
+        is_empty: No row comes or goes.
+        highest_seq: The newest admission number among the rows of ``jobs``, or 0.
+    """
+
+    @property
+    def is_empty(self) -> bool:
+        """See above."""
+
+    @property
+    def highest_seq(self) -> int:
+        """See above."""
+
+    def batch(
+        self, number: int, is_durable: bool, upserts: writer.Rows, deletes: writer.Rows
+    ) -> Any:
+        """Return what ``Writer.submit`` takes: these rows and those of small tables."""
+
 
 class Writer(Protocol):
-    """Who commits batches, one at a time. All calls back are made by the loop or by ``wait``."""
+    """Who commits batches, one at a time. All calls back are made by the loop or by ``wait``.
+
+    Attributes:
+        kind: What it is, for people.
+    """
+
+    kind: str
 
     def start(self, listener: "Listener") -> None:
         """Begin."""
 
-    def submit(self, batch: writer.Batch) -> None:
+    def images(self, jobs: "Iterable[Job]") -> Images:
+        """Return the rows that the jobs need now, as their dirty bits say; changes nothing.
+
+        Raises:
+            Exception: One of ``batch.NO_IMAGE``: a job is not such that a row could hold it.
+        """
+
+    def submit(self, batch: Any) -> None:
         """Have the batch committed; the listener is told by its number."""
 
     def wait(self, timeout_ms: float) -> None:

@@ -21,6 +21,7 @@ from bunqueue.storage import writer
 from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.native import close_fd, original
 from bunqueue.storage.ports import Listener
+from bunqueue.storage.rows import images
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ REAP_MS: Final = 2000  # a process whose socket has ended is gone within moments
 
 class WriterProcess:
     """Fulfils ``ports.Writer`` with a child process."""
+
+    kind = "process"
+    images = staticmethod(images)
 
     def __init__(self, path: str, loop: Loop, setup: dict[str, Any], lock_fd: int) -> None:
         """Args: lock_fd: descriptor that holds the lock of the file; the child inherits it."""

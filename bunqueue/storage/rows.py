@@ -6,6 +6,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 from bunqueue.engine.job import NO_EXTRA, DeadLetter, Extra, Job
@@ -13,12 +14,14 @@ from bunqueue.engine.ports import BODY, NEW, REMOVED, STATE
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, PARKED, QUEUED
 from bunqueue.protocol.codec import pack, unpack
 from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_SETS_MAX, JobOptions, shared_options
+from bunqueue.storage import schema
 from bunqueue.storage.schema import JOBS
 from bunqueue.storage.schema import STATE as STATE_TABLE
 
 log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
+Statements = list[tuple[str, int, list[Any]]]  # as ``writer.Rows``
 T = TypeVar("T")
 
 # Columns of the short forms: what an ordinary job fills.
@@ -29,6 +32,15 @@ PLAIN_STATE_COLUMNS: Final = (
     "seq", "state", "run_at", "started_at", "finished_at", "attempts", "stall_count", "token",
     "result",
 )  # fmt: skip
+
+UPSERT_PLAIN: Final = schema.upsert(JOBS, PLAIN_COLUMNS)
+UPSERT_FULL: Final = schema.upsert(JOBS)
+UPSERT_PLAIN_STATE: Final = schema.upsert(STATE_TABLE, PLAIN_STATE_COLUMNS)
+UPSERT_FULL_STATE: Final = schema.upsert(STATE_TABLE)
+_WIDTH_PLAIN: Final = len(PLAIN_COLUMNS)
+_WIDTH_FULL: Final = len(JOBS.columns)
+_WIDTH_PLAIN_STATE: Final = len(PLAIN_STATE_COLUMNS)
+_WIDTH_FULL_STATE: Final = len(STATE_TABLE.columns)
 
 _WHOLE = NEW | BODY
 _PLACES: Final = {place: place for place in (QUEUED, PARKED, ACTIVE, COMPLETED, FAILED)}
@@ -54,6 +66,37 @@ class Images:
     plain_states: list[Any] = field(default_factory=list)
     full_states: list[Any] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row of a job comes or goes."""
+        return not (
+            self.plain or self.full or self.plain_states or self.full_states or self.removed
+        )
+
+    @property
+    def highest_seq(self) -> int:
+        """The newest admission number among the rows of ``jobs``, or 0."""
+        return max(
+            max(self.plain[::_WIDTH_PLAIN], default=0),
+            max(self.full[::_WIDTH_FULL], default=0),
+        )
+
+    def batch(
+        self, number: int, is_durable: bool, upserts: Statements, deletes: Statements
+    ) -> tuple[int, bool, Statements, Statements, list[int]]:
+        """Return the batch that writes these rows and those of small tables."""
+        hot = [
+            (head, width, values)
+            for head, width, values in (
+                (UPSERT_PLAIN, _WIDTH_PLAIN, self.plain),
+                (UPSERT_FULL, _WIDTH_FULL, self.full),
+                (UPSERT_PLAIN_STATE, _WIDTH_PLAIN_STATE, self.plain_states),
+                (UPSERT_FULL_STATE, _WIDTH_FULL_STATE, self.full_states),
+            )
+            if values
+        ]
+        return number, is_durable, hot + upserts, deletes, self.removed
 
 
 def images(jobs: Iterable[Job]) -> Images:
@@ -185,6 +228,21 @@ def _packed_options(options: JobOptions) -> bytes:
             _packed.clear()
         packed = _packed[options] = pack(options.given)
     return packed
+
+
+# What ``compiled/disk.pyx``, the twin of `images`, has these functions for.
+FOR_TWIN: Final = SimpleNamespace(
+    NO_EXTRA=NO_EXTRA,
+    DEFAULT_OPTIONS=DEFAULT_OPTIONS,
+    GONE=GONE,
+    QUEUED=QUEUED,
+    ADMITTED=ADMITTED,
+    PARKED=PARKED,
+    packed_options=_packed_options,
+    full_row=_full_row,
+    full_state_row=_full_state_row,
+    has_moved=_has_left_its_first_waiting,
+)
 
 
 # -- and back -------------------------------------------------------------------------------------

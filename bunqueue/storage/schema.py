@@ -214,6 +214,12 @@ META_CLEAN: Final = "clean"  # 1 once everything was written and the process end
 META_SEQ: Final = "seq"  # no admission number above it has been given
 
 
+# Take the first and the last number of a range of jobs that go.
+REMOVE_RANGE: Final = tuple(
+    f"DELETE FROM {table.name} WHERE seq BETWEEN ? AND ?" for table in (JOBS, STATE)
+)
+
+
 def upsert(table: Table, columns: tuple[str, ...] = ()) -> str:
     """Return the beginning of the statement that writes rows, up to ``VALUES``."""
     named = f"({', '.join(columns)})" if columns else ""

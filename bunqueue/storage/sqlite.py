@@ -20,6 +20,7 @@ from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog
 from bunqueue.storage.loop import Loop
 from bunqueue.storage.mounts import network_type
 from bunqueue.storage.native import close_fd
+from bunqueue.storage.native_thread import NativeWriter, twin
 from bunqueue.storage.ports import Writer
 from bunqueue.storage.process import WriterProcess
 from bunqueue.storage.rows import SELECT_JOBS, jobs_of
@@ -44,22 +45,24 @@ _SETUP: Final = {
         "temp_store": "MEMORY",
         "journal_size_limit": WAL_BYTES_KEPT,
     },
-    "remove": [
-        f"DELETE FROM {table.name} WHERE seq BETWEEN ? AND ?"
-        for table in (schema.JOBS, schema.STATE)
-    ],
+    "remove": list(schema.REMOVE_RANGE),
     "busy_ms": BUSY_MS,
 }
 
 
 class SqliteStorage(MutationLog):
-    """A mutation log with a file behind it."""
+    """A mutation log with a file behind it.
+
+    Attributes:
+        written_by: Names the kind of its writer.
+    """
 
     def __init__(
         self, path: str, loop: Loop, writer: Writer, lock: FileLock, reader: apsw.Connection
     ) -> None:
         """Use ``open``."""
         self.path = path
+        self.written_by: str | None = writer.kind
         self._lock = lock
         self._reader: apsw.Connection | None = reader
         self._saved = SavedFile(reader, self)
@@ -71,7 +74,7 @@ class SqliteStorage(MutationLog):
         cls,
         path: str | os.PathLike[str],
         loop: Loop,
-        writer: Literal["process", "thread"] = "process",
+        writer: Literal["process", "thread", "native"] = "process",
         lock_wait_ms: float = WAIT_MS,
     ) -> "SqliteStorage":
         """Waits until the file is ours, and opens it; it is made if there is none.
@@ -79,7 +82,7 @@ class SqliteStorage(MutationLog):
         Args:
             path: The file; missing directories above it are made.
             loop: Calls back; must not run meanwhile.
-            writer: Who writes: a child process, or a thread of this one.
+            writer: Who writes: a child process, a thread of this one, or its thread of C.
             lock_wait_ms: How long the last writes of a broker that was killed may take.
 
         Raises:
@@ -88,15 +91,17 @@ class SqliteStorage(MutationLog):
         path, lock = take_file(path, lock_wait_ms)
         try:
             reader = open_checked(path)
-            by: Writer = (
-                WriterProcess(path, loop, _SETUP, lock.fd)
-                if writer == "process"
-                else WriterThread(path, loop, _SETUP)
-            )
-            return cls(path, loop, by, lock, reader)
+            return cls(path, loop, _writer(writer, path, loop, lock), lock, reader)
         except BaseException:
             lock.release()
             raise
+
+    @staticmethod
+    def best_writer(is_embedded: bool = False) -> Literal["process", "thread", "native"]:
+        """Return who writes best here."""
+        if twin() is not None:
+            return "native"
+        return "thread" if is_embedded else "process"
 
     def load(self) -> "SavedFile":
         """Read what is in the file. Only before the first note."""
@@ -164,6 +169,14 @@ class SavedFile:
             path = self._storage.path
             raise StorageFailed(f"cannot read {path}: {type(error).__name__}: {error}") from error
         self._storage._close_reader()
+
+
+def _writer(kind: str, path: str, loop: Loop, lock: FileLock) -> Writer:
+    if kind == "native":
+        return NativeWriter(path, loop, _SETUP, lock.fd)
+    if kind == "thread":
+        return WriterThread(path, loop, _SETUP)
+    return WriterProcess(path, loop, _SETUP, lock.fd)
 
 
 # -- opening --------------------------------------------------------------------------------------

@@ -18,10 +18,14 @@ from bunqueue.storage import writer
 from bunqueue.storage.loop import Callback, Loop
 from bunqueue.storage.native import close_fd, original
 from bunqueue.storage.ports import Listener
+from bunqueue.storage.rows import images
 
 
 class WriterThread:
     """Fulfils ``ports.Writer`` with a thread."""
+
+    kind = "Python thread"
+    images = staticmethod(images)
 
     def __init__(self, path: str, loop: Loop, setup: dict[str, Any]) -> None:
         self._path = path

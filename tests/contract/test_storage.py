@@ -14,6 +14,7 @@ from bunqueue.storage import log as log_module
 from bunqueue.storage import process, sqlite
 from bunqueue.storage.loop import PollLoop
 from bunqueue.storage.memory import MemoryStorage
+from bunqueue.storage.native_thread import twin
 from bunqueue.storage.sqlite import SqliteStorage
 from tests.support.stores import NamedQueue, make_job
 
@@ -59,7 +60,12 @@ class House:
         return answers[0]
 
 
-@pytest.fixture(params=["memory", "process", "thread"])
+NATIVE = pytest.param(
+    "native", marks=pytest.mark.skipif(twin() is None, reason="the compiled core is not built")
+)
+
+
+@pytest.fixture(params=["memory", "process", "thread", NATIVE])
 def any_house(request, tmp_path):
     house = House(request.param, tmp_path / "data.db")
     house.open()
@@ -67,7 +73,7 @@ def any_house(request, tmp_path):
     house.storage.close()
 
 
-@pytest.fixture(params=["process", "thread"])
+@pytest.fixture(params=["process", "thread", NATIVE])
 def house(request, tmp_path):
     house = House(request.param, tmp_path / "data.db")
     house.open()
@@ -217,8 +223,13 @@ def test_trap_1_a_successor_and_the_end_of_its_predecessor_are_one_commit(house)
     house.committed()
 
     (batch,) = submitted
-    assert [1] == batch[4]
-    assert 1 == len(batch[2])
+    if house.kind == "native":
+        assert [1] == batch.removed
+    else:
+        assert [1] == batch[4]
+        assert 1 == len(batch[2])
+    house.reopen()
+    assert ["job-2"] == list(house.saved())
 
 
 def test_a_second_restart_changes_nothing_more(house):
@@ -326,7 +337,7 @@ def small_house(request, tmp_path, monkeypatch, quiet):  # noqa: ARG001  # quiet
     return house
 
 
-@pytest.mark.parametrize("small_house", ["process", "thread"], indirect=True)
+@pytest.mark.parametrize("small_house", ["process", "thread", NATIVE], indirect=True)
 def test_trap_10_an_outcome_that_finds_no_room_is_undone_and_can_come_again(small_house):
     house, storage = small_house, small_house.storage
     filler, job = make_job(1, b"x" * 300_000), make_job(2)
@@ -359,7 +370,7 @@ def test_trap_10_an_outcome_that_finds_no_room_is_undone_and_can_come_again(smal
     house.storage.close()
 
 
-@pytest.mark.parametrize("small_house", ["process", "thread"], indirect=True)
+@pytest.mark.parametrize("small_house", ["process", "thread", NATIVE], indirect=True)
 def test_plain_pushes_stay_in_memory_while_the_disk_is_full(small_house):
     house, storage = small_house, small_house.storage
     jobs = [make_job(seq, b"x" * 300_000) for seq in (1, 2)]
@@ -378,7 +389,7 @@ def test_plain_pushes_stay_in_memory_while_the_disk_is_full(small_house):
     house.storage.close()
 
 
-@pytest.mark.parametrize("small_house", ["process", "thread"], indirect=True)
+@pytest.mark.parametrize("small_house", ["process", "thread", NATIVE], indirect=True)
 def test_a_close_that_could_not_write_says_so_and_lets_go_of_the_file(small_house):
     house, storage = small_house, small_house.storage
     storage.added(make_job(1))

@@ -10,20 +10,22 @@ import pytest
 
 from bunqueue.errors import StorageFailed
 from bunqueue.storage.loop import PollLoop
+from bunqueue.storage.native_thread import twin
 from bunqueue.storage.sqlite import SqliteStorage
 from tests.support.stores import NamedQueue
 
 pytestmark = pytest.mark.slow
 
-# Writes without end; prints its writer's pid, then each number that was sent and committed.
+# Writes without end; prints its writer's pid, 0 for a thread, then each number that was sent and
+# committed.
 BROKER = textwrap.dedent("""
     import sys
     from bunqueue.storage.loop import PollLoop
     from bunqueue.storage.sqlite import SqliteStorage
     from tests.support.stores import make_job
     loop = PollLoop()
-    storage = SqliteStorage.open(sys.argv[1], loop)
-    print(storage._writer.pid, flush=True)
+    storage = SqliteStorage.open(sys.argv[1], loop, sys.argv[2])
+    print(getattr(storage._writer, "pid", 0), flush=True)
     seq = storage.load().seq
     while True:
         for _ in range(50):
@@ -41,9 +43,9 @@ BROKER = textwrap.dedent("""
 class Broker:
     """A process that writes to the file until it is killed."""
 
-    def __init__(self, path):
+    def __init__(self, path, writer="process"):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BROKER, path], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", BROKER, path, writer], stdout=subprocess.PIPE, text=True
         )
         self.writer_pid = int(self.process.stdout.readline())
         self.sent = self.committed = 0
@@ -74,6 +76,19 @@ class Broker:
         return self.committed
 
 
+@pytest.fixture(
+    params=[
+        "process",
+        pytest.param("native", marks=pytest.mark.skipif(twin() is None, reason="not compiled")),
+    ]
+)
+def any_broker(request, path):
+    broker = Broker(path, request.param)
+    yield broker
+    if broker.process.poll() is None:
+        broker.kill()
+
+
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "data.db")
@@ -97,9 +112,9 @@ def saved(path, lock_wait_ms=5000):
     return was_clean, seqs
 
 
-def test_what_a_killed_broker_has_committed_is_there(path, broker):
-    broker.run_to(2000)
-    committed = broker.kill()
+def test_what_a_killed_broker_has_committed_is_there(path, any_broker):
+    any_broker.run_to(2000)
+    committed = any_broker.kill()
     was_clean, seqs = saved(path)
 
     assert not was_clean
@@ -131,9 +146,9 @@ def test_broker_and_writer_killed_at_once_lose_no_committed_job(path, broker):
     assert len(seqs) >= committed
 
 
-def test_a_file_is_clean_again_after_a_good_end(path, broker):
-    broker.run_to(50)
-    broker.kill()
+def test_a_file_is_clean_again_after_a_good_end(path, any_broker):
+    any_broker.run_to(50)
+    any_broker.kill()
     saved(path)
 
     assert saved(path)[0]

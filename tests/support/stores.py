@@ -6,6 +6,7 @@ from typing import Any
 from bunqueue.engine.job import Job
 from bunqueue.engine.states import QUEUED
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
+from bunqueue.storage.rows import images
 
 NOW = 1_700_000_000_000
 
@@ -65,6 +66,9 @@ class HandLoop:
 
 class HandWriter:
     """Fulfils ``ports.Writer``; the test answers each batch."""
+
+    kind = "hand"
+    images = staticmethod(images)
 
     def __init__(self) -> None:
         self.batches: list[Any] = []

@@ -20,7 +20,7 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.states import state_of
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema
-from bunqueue.storage.batch import Puts, statements
+from bunqueue.storage.batch import Puts, small_statements
 from bunqueue.storage.reference.jobs import (
     COLUMNS,
     DEAD_COLUMNS,
@@ -134,7 +134,7 @@ def _transfer(
     tell: Tell | None,
 ) -> None:
     def write(made: Images, rows: Puts) -> None:
-        for head, width, values in statements(made, rows)[0]:
+        for head, width, values in made.batch(1, False, *small_statements(rows))[2]:
             marks = ",".join("?" * width)
             connection.executemany(f"{head}({marks})", _split(values, width))
 

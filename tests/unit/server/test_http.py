@@ -103,7 +103,7 @@ def test_health_answers_any_method_with_figures(site: Site, method: str) -> None
 
     assert 200 == status
     assert (True, "healthy", "0.1.0") == (reply["ok"], reply["status"], reply["version"])
-    assert CORE == reply["core"]
+    assert (CORE, None) == (reply["core"], reply["writer"])
     assert {"waiting", "active", "delayed", "completed", "dlq"} == set(reply["queues"])
     assert {"tcp": 3, "ws": 0, "sse": 0} == reply["connections"]
     assert {"heapUsed", "heapTotal", "rss"} == set(reply["memory"])
