@@ -115,6 +115,8 @@ class EmbeddedBroker:
         waits, self._storage.answer_waits = self._storage.answer_waits, NO_WAIT
         if isinstance(reply, Later):
             self._deliver_later(peer, reply, req_id, deliver)
+        elif waits == NO_WAIT and not self._storage.is_congested:
+            deliver(encode_reply(reply, req_id, True))
         else:
             self._deliver(reply, waits, req_id, deliver)
 
