@@ -236,11 +236,13 @@ def push_batch(
                 if problem:
                     raise Refused(problem)
             batch = _ids_to_come(engine, named)
+            is_together = len(entries) > 1 and _waits_for_commit(engine, queue, entries, now)
             ids: list[str] = []
             twins: dict[str, str] = {}  # custom id -> who answers for it instead
             first_seq = engine.seq
             for entry, custom_id in zip(entries, custom_ids, strict=True):
-                job_id = _admit(engine, queue, _redirected(entry, twins), custom_id, now, batch)
+                entry = _redirected(entry, twins)
+                job_id = _admit(engine, queue, entry, custom_id, now, batch, None, is_together)
                 ids.append(job_id)
                 batch.pop(custom_id or "", None)
                 if custom_id and job_id != custom_id:
@@ -253,6 +255,27 @@ def push_batch(
     if twins:
         dependencies.settle(engine, now)
     return ids
+
+
+def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], now: int) -> bool:
+    """Say whether a job of a batch may have to be committed before it is seen.
+
+    Then all of them have to: if that commit fails, the caller will send the whole batch again.
+    """
+    for _, _, options, own in entries:
+        if own is None:
+            continue
+        if options.durable or linked_parent(own) is not None:
+            return True
+        custom_id, key = _custom_id(own), own.get("uniqueKey")
+        old = engine.index.get(custom_id) if custom_id else None
+        if old is not None and old.place not in LIVE:
+            return True
+        if key and ("replace" in keys.strategy(options) or keys.owner_of(queue, key, now)):
+            return True
+        if dependencies.waits_for_admission(engine, own.get("dependsOn") or ()):
+            return True
+    return False
 
 
 def _redirected(entry: Entry, twins: Mapping[str, str]) -> Entry:
@@ -511,7 +534,8 @@ def _edge_refusal(
     parent_id = linked_parent(own)
     if problem is None and parent_id is not None:
         problem = link_refusal(engine, own, parent_id, custom_id)
-    if problem is None and custom_id is not None:
+    if problem is None and custom_id is not None and custom_id not in batch:
+        # Of a batch that was asked before; what waits for the id since then came with it.
         problem = dependencies.reuse_refusal(engine, custom_id)
     return problem
 
@@ -547,6 +571,15 @@ def _admit_plain(
     return job
 
 
+def _admit_later(engine: "Engine", queue: Queue, entry: Entry, now: int) -> str:
+    """Admit a job without any option of its own that becomes visible after its commit."""
+    hidden: list[Hidden] = []
+    job_id = _hide_plain(engine, queue, entry, hidden, now)
+    engine.storage.added(hidden[0][0])
+    engine.storage.sync(withdraw, (engine, *hidden[0]), publish)
+    return job_id
+
+
 def _admit(
     engine: "Engine",
     queue: Queue,
@@ -555,15 +588,19 @@ def _admit(
     now: int,
     batch: Mapping[str, None] = NO_IDS,
     hidden: "list[Hidden] | None" = None,
+    is_together: bool = False,
 ) -> str:
     """Admit a job with options; its shard, its id's old owner's and its parent's are locked.
 
     Args:
         batch: Custom ids of the same call whose jobs are still to come.
         hidden: Gets the job, which stays invisible and is not written.
+        is_together: It becomes visible with others, after the commit.
     """
     name, data, options, own = entry
     if own is None:
+        if is_together:
+            return _admit_later(engine, queue, entry, now)
         return _admit_plain(engine, queue, name, data, options, now).id
     old = engine.index.get(custom_id) if custom_id else None
     if old is not None and old.place in LIVE:
@@ -617,7 +654,7 @@ def _admit(
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
     if custom_id is not None and custom_id in engine.graph.proofs:
         proof = proofs.drop(engine, custom_id)
-        if options.durable or ended or waits:
+        if options.durable or ended or waits or is_together:
             engine.storage.sync(_reprove, (engine, custom_id, proof))
     engine.index.put(job)
     if is_tied:
@@ -636,7 +673,7 @@ def _admit(
         assert parent is not None
         link(engine, parent, job.id, now)
         waits = True
-    if options.durable or ended or waits:
+    if options.durable or ended or waits or is_together:
         job.place = ADMITTED
         queue.admitted[job.id] = job
         args = (engine, job, ended, robbed, had_until, now)

@@ -12,6 +12,8 @@ seem to be delayed; so no job that has been ready is later than now.
 """
 
 import logging
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import control, repeats, schedules
@@ -76,11 +78,20 @@ def _shift(engine: "Engine", queue: Queue, delta_ms: int, now: int) -> None:
     for job in run_set.pull_forward(now):
         if is_written:
             engine.storage.changed(job)
-    for job in queue.active.values():
+    for job in chain(queue.active.values(), _about_to_be_ready(queue, now - delta_ms)):
         if job.run_at > now:
             job.run_at = now
             if is_written:
                 engine.storage.changed(job)
+
+
+def _about_to_be_ready(queue: Queue, before: int) -> Iterator[Job]:
+    """Yield the jobs that are ready but for their commit; ``before``: what the clock said."""
+    for jobs in (queue.admitted, queue.parked):
+        for job in jobs.values():
+            flow = job.extra.flow
+            if job.run_at <= before and (flow is None or flow.is_released or not flow.missing):
+                yield job
 
 
 def _is_span(job: Job) -> bool:

@@ -345,10 +345,12 @@ def outlive(engine: "Engine", job: Job) -> None:
 
     They leave ``dependsOn``, so that no restart can mistake its successor for it.
     """
-    for consumer in engine.graph.consumers.get(job.id, ()):
+    for consumer in list(engine.graph.consumers.get(job.id, ())):
         extra = consumer.extra
         if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
             del extra.depends_on[job.id]
+            if job.id not in extra.children_ids:
+                part(engine, consumer, job.id)
             engine.storage.rewritten(consumer)
 
 

@@ -21,7 +21,7 @@ from bunqueue.engine.dependencies import (
     release,
     ties_of,
 )
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import forget
@@ -114,7 +114,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
         engine.storage.sync(_unapply, (engine, parent, before, noted, label, error_before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
         release(engine, parent, now, by_edit=True)
-        emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+        announce(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
 # What a parent has had of the ids that it does without: dependencies, and which of them missing.

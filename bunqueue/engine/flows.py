@@ -21,7 +21,7 @@ from bunqueue.engine.dependencies import (
     settle,
     ties_of,
 )
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.failures import child_failed
 from bunqueue.engine.job import Job, keep_timeline, note
 from bunqueue.engine.keys import LIVE
@@ -286,7 +286,7 @@ def _go_on(engine: "Engine", parent: Job, now: int) -> None:
     if parent.place != PARKED or ties is None or ties.missing or ties.is_released:
         return
     release(engine, parent, now, by_edit=True)
-    emit(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+    announce(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
 def remove_unprocessed_children(engine: "Engine", parent_id: str, now: int) -> Work[None]:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 TABLE = "groups"
 
+Settings = tuple[Rate | None, int | None, bool]  # rate, concurrency, paused
+
 
 def row_key(queue_name: str, group_id: str) -> str:
     """Return the key of a group's row; neither part can hold the separator."""
@@ -24,14 +26,32 @@ def _find(engine: "Engine", queue_name: str, group_id: str) -> Group | None:
     return queue.run_set.groups.by_id.get(group_id)
 
 
-def _changed(engine: "Engine", queue: Queue, group: Group, now: int) -> None:
+def _settings(group: Group) -> Settings:
+    return group.rate, group.concurrency, group.is_paused
+
+
+def _changed(engine: "Engine", queue: Queue, group: Group, before: Settings, now: int) -> None:
     """Write the group's settings, answer after the commit, serve who may go now."""
     _store(engine, queue, group)
-    engine.storage.sync()
+    engine.storage.sync(_unchange, (engine, queue, group.id, before))
     queue.used_at = now
     queue.run_set.wake_group(group.id)
     if queue.waiters:
         engine.serve(queue, now)
+
+
+def _unchange(engine: "Engine", queue: Queue, group_id: str, before: Settings) -> None:
+    """Put back settings that could not be written."""
+    if engine.queues.get(queue.name) is not queue:
+        return
+    group = queue.run_set.open_group(group_id)
+    rate, group.concurrency, group.is_paused = before
+    if rate != group.rate:
+        group.set_rate(rate)
+    _store(engine, queue, group)
+    queue.run_set.wake_group(group_id)
+    if queue.waiters:
+        engine.serve(queue, engine.last_now)
 
 
 def _store(engine: "Engine", queue: Queue, group: Group) -> None:
@@ -90,8 +110,9 @@ def set_group_rate_limit(
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
         group = queue.run_set.open_group(group_id)
+        before = _settings(group)
         group.set_rate(Rate(most, duration_ms))
-        _changed(engine, queue, group, now)
+        _changed(engine, queue, group, before, now)
 
 
 def group_rate_limit(engine: "Engine", queue_name: str, group_id: str) -> Rate | None:
@@ -107,8 +128,9 @@ def remove_group_rate_limit(engine: "Engine", queue_name: str, group_id: str, no
     if queue is None or group is None or group.rate is None:
         return 0
     with queue.shard.lock:
+        before = _settings(group)
         group.set_rate(None)
-        _changed(engine, queue, group, now)
+        _changed(engine, queue, group, before, now)
         return 1
 
 
@@ -119,8 +141,9 @@ def set_group_concurrency(
     queue = engine.open_queue(queue_name)
     with queue.shard.lock:
         group = queue.run_set.open_group(group_id)
+        before = _settings(group)
         group.concurrency = concurrency
-        _changed(engine, queue, group, now)
+        _changed(engine, queue, group, before, now)
 
 
 def group_concurrency(engine: "Engine", queue_name: str, group_id: str) -> int | None:
@@ -136,8 +159,9 @@ def remove_group_concurrency(engine: "Engine", queue_name: str, group_id: str, n
     if queue is None or group is None or group.concurrency is None:
         return 0
     with queue.shard.lock:
+        before = _settings(group)
         group.concurrency = None
-        _changed(engine, queue, group, now)
+        _changed(engine, queue, group, before, now)
         return 1
 
 
@@ -181,8 +205,9 @@ def _set_paused(
         group = queue.run_set.open_group(group_id)
         if group.is_paused == is_paused:
             return False
+        before = _settings(group)
         group.is_paused = is_paused
-        _changed(engine, queue, group, now)
+        _changed(engine, queue, group, before, now)
         return True
 
 

@@ -105,7 +105,7 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
         job.place = QUEUED
     engine.index.put(job)
     if job.run_at > now:
-        _bring_forward(job, now)
+        _bring_forward(engine, job, now)
     if job.place == PARKED:
         job.queue.parked[job.id] = job
     else:
@@ -115,21 +115,26 @@ def _back_in_line(engine: "Engine", job: Job, now: int) -> None:
         arm_ttl(engine, job)
 
 
-def _bring_forward(job: Job, now: int) -> None:
+def _bring_forward(engine: "Engine", job: Job, now: int) -> None:
     """Let a job wait no longer because the clock was set back while nobody ran.
 
     What was ready is ready, and the wait before another attempt begins anew; a delay, and all
-    else that was promised in wall time, comes when the clock says so.
+    else that was promised in wall time, comes when the clock says so. It is written, or the next
+    start would bring the job forward again, behind those that came in between.
     """
     history, timeline = job.extra.history, job.extra.timeline
+    due_at = job.run_at
     if job.attempts and history:
         failed_at = history[-1][2]
-        if now < failed_at <= job.run_at:
-            job.run_at += now - failed_at
-        return
-    admitted_at = timeline[0][1] if timeline else job.created_at
-    if now < job.run_at <= admitted_at:
-        job.run_at = now
+        if now < failed_at <= due_at:
+            due_at += now - failed_at
+    else:
+        admitted_at = timeline[0][1] if timeline else job.created_at
+        if now < due_at <= admitted_at:
+            due_at = now
+    if due_at != job.run_at:
+        job.run_at = due_at
+        engine.storage.changed(job)
 
 
 def _interrupted(engine: "Engine", job: Job, now: int) -> None:

@@ -33,7 +33,7 @@ _FIELDS = (
     "result",
 )
 Memory = tuple[tuple[Any, ...], Extra, bool, int]
-LightMemory = tuple[Job, str, Delivery | None, bool]
+LightMemory = tuple[Job, str, Delivery | None, bool, int]
 
 
 def remember(job: Job) -> Memory:
@@ -66,14 +66,16 @@ def place_in(memory: Memory) -> str:
 def light_memory(job: Job) -> LightMemory:
     """Take the small picture that removing the job needs: nothing else of it changes."""
     key = job.extra.unique_key
-    return job, job.place, job.delivery, key is not None
+    return job, job.place, job.delivery, key is not None, mark()
 
 
 def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> None:
     """Bring removed jobs back to the places where they were."""
-    for job, place, delivery, has_key in memories:
+    for job, place, delivery, has_key, since in memories:
         if job.place != GONE or has_successor(engine, job):
             continue
+        if engine.untold:
+            retract(engine, job.queue.name, job.id, since)
         job.place = place
         job.delivery = delivery
         put_in(engine, job, now)

@@ -450,3 +450,25 @@ def test_a_dedup_key_follows_the_clock(world: World, delta: int) -> None:
 
     is_over = delta > 0
     assert is_over == (owner != world.push(uniqueKey="k", dedup={"ttl": HOUR}))
+
+
+def test_a_push_that_waited_for_its_commit_is_not_behind_the_ones_after_it() -> None:
+    world = persistent_world()
+    world.send("PUSH", queue="q", jobId="first", durable=True)
+    world.clock.ms -= DAY
+    world.engine.clock_jumped(-DAY)
+    world.settle()
+    world.push(jobId="second")
+
+    assert ["first", "second"] == world.pull_all()
+
+
+def test_a_clock_set_back_between_two_starts_changes_no_order(world: World) -> None:
+    world.push(jobId="first")
+    world.clock.ms -= DAY
+    again = world.restart()
+    again.forward(SECOND)
+    again.push(jobId="second")
+    again.clock.ms += SECOND
+
+    assert ["first", "second"] == again.restart().pull_all()

@@ -574,3 +574,24 @@ def test_every_job_runs_once_after_its_dependencies_and_all_complete(
         assert ("unknown" if is_removed else "completed") == world.state(f"j{number}")
     assert {} == world.engine.graph.consumers
     assert {} == world.engine.graph.proofs.pinned
+
+
+def test_a_batch_may_depend_on_an_id_that_it_uses_again(world: World) -> None:
+    world.push(jobId="c", removeOnComplete=True)
+    world.pull()
+    world.ok("ACK", id="c")
+
+    ids = world.ok("PUSHB", queue="q", jobs=[{"dependsOn": ["c"]}, {"customId": "c"}])["ids"]
+
+    assert "waiting-children" == world.state(ids[0])
+    assert "waiting" == world.state("c")
+
+
+def test_a_job_leaves_no_edge_behind_to_an_id_that_was_used_again(world: World) -> None:
+    world.push(jobId="a")
+    world.push(jobId="b", dependsOn=["a"])
+    world.pull()
+    world.ok("ACK", id="a")
+    world.push(jobId="a")
+
+    assert {} == world.engine.graph.consumers

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from bunqueue.engine.clock_steps import STEP_WRITTEN_MS_MIN
 from bunqueue.engine.dependencies import Ties
-from bunqueue.engine.job import Job
-from bunqueue.engine.states import state_of
 from tests.support.engine import World, persistent_world
 from tests.support.flows import flow_child, flow_parent
+from tests.support.whole import check_whole
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 QUEUES = st.sampled_from(["q", "r"])
@@ -179,70 +178,6 @@ def take(world: World, kind: str, fields: dict[str, Any]) -> None:
         world.send(kind, **fields)
 
 
-PLACES = ("admitted", "parked", "active", "completed", "failed")
-
-
-def check_whole(world: World) -> None:
-    """Check that places, index, counters, keys and connections agree."""
-    engine = world.engine
-    everywhere: list[Job] = []
-    for queue in engine.queues.values():
-        for place in PLACES:
-            jobs: dict[str, Job] = getattr(queue, place)
-            everywhere += jobs.values()
-            for job_id, job in jobs.items():
-                assert (job_id, place, queue) == (job.id, job.place, job.queue)
-        queue.run_set.mature(world.now)
-        queued = list(queue.run_set.jobs())
-        everywhere += queued
-        assert {"queued"} >= {job.place for job in queued}
-        assert len(queue.run_set) == len(queued)
-        ready = [job for job in queued if state_of(job, world.now) != "delayed"]
-        assert len(ready) == queue.run_set.ready
-        assert sum(job.priority > 0 for job in ready) == queue.run_set.ready_high
-        for key, owner in queue.keys.items():
-            assert owner.job.extra.unique_key == key
-            assert engine.index.get(owner.job.id) is owner.job
-    assert len(everywhere) == len({id(job) for job in everywhere}), "a job in two places"
-    assert {id(job) for job in everywhere} == {id(job) for job in engine.index}
-    for job in everywhere:
-        assert (job.place == "active") == (job.delivery is not None)
-        if job.delivery is not None and job.delivery.peer is world.peer:
-            assert world.peer.held[job] is job.delivery
-    for job, delivery in world.peer.held.items():
-        assert job.delivery is delivery
-    keyed = [
-        (job.queue.name, job.extra.unique_key)
-        for job in everywhere
-        if (key := job.extra.unique_key) is not None
-        and (owner := job.queue.keys.get(key)) is not None
-        and owner.job is job
-    ]
-    assert len(keyed) == len(set(keyed))
-    assert engine.active_count() == sum(job.place == "active" for job in everywhere)
-    check_edges(world, everywhere)
-
-
-def check_edges(world: World, everywhere: list[Job]) -> None:
-    """Check that the index of consumers is exactly what the unfinished jobs refer to."""
-    expected: dict[str, set[str]] = {}
-    for job in everywhere:
-        extra = job.extra
-        if job.place == "completed":
-            continue
-        for job_id in {*extra.depends_on, *extra.children_ids}:
-            expected.setdefault(job_id, set()).add(job.id)
-        if extra.flow is not None:
-            assert extra.flow.missing <= set(extra.depends_on)
-        if job.place == "parked":
-            assert extra.flow is not None
-            assert extra.flow.missing or extra.flow.is_released or world.engine.graph.due
-    graph = world.engine.graph
-    found = {job_id: {job.id for job in jobs} for job_id, jobs in graph.consumers.items()}
-    assert expected == found
-    assert set(graph.proofs.pinned) <= set(found)
-
-
 FIELDS = ("place", "priority", "run_at", "attempts", "stall_count", "data", "result", "token")
 
 
@@ -281,12 +216,12 @@ def test_any_history_leaves_the_engine_whole(steps: list[Step]) -> None:
     world = persistent_world()
     for kind, fields in steps:
         take(world, kind, fields)
-        check_whole(world)
+        check_whole(world.engine, world.now, [world.peer])
     check_file(world)
     interrupted = world.engine.active_count()
     before = edges_of(world)
     again = world.restart()
-    check_whole(again)
+    check_whole(again.engine, again.now, [again.peer])
     if not interrupted:
         after = edges_of(again)
         assert before == {job_id: after[job_id] for job_id in before}

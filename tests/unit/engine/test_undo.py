@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine import World, persistent_world
+from tests.support.flows import flow_child, flow_parent
 
 MINUTE = 60_000
 INTERNAL = "Internal server error"
@@ -387,3 +388,84 @@ def test_a_key_taken_after_a_removal_that_failed_stays_with_the_taker(world: Wor
     assert {"waiting": 2} == world.counts()
     assert new == world.push(uniqueKey="k")
     assert new == world.restart().push(uniqueKey="k")
+
+
+# -- found by tests/simulation --------------------------------------------------------------------
+
+
+def failed(world: World, command: str, **fields: Any) -> str:
+    """Send a command whose commit fails; return the text of the refusal."""
+    world.storage.fails = True
+    error = world.error(command, **fields)
+    world.storage.fails = False
+    world.settle()
+    return error
+
+
+@pytest.mark.parametrize("last", [
+    {"durable": True},
+    {"customId": "done"},
+    {"uniqueKey": "k", "dedup": {"replace": True}},
+])  # fmt: skip
+def test_a_batch_whose_commit_fails_leaves_no_job_of_it(world: World, last: dict[str, Any]) -> None:
+    world.push(jobId="done")
+    world.pull()
+    world.ok("ACK", id="done")
+    world.push(uniqueKey="k")
+    before = everything(world)
+
+    error = failed(world, "PUSHB", queue="q", jobs=[{}, {"priority": 1}, last])
+
+    assert INTERNAL == error
+    assert before == everything(world)
+
+
+def test_a_batch_that_waits_for_its_commit_appears_as_a_whole(world: World) -> None:
+    world.send("PUSHB", queue="q", jobs=[{}, {"durable": True}])
+    assert {} == world.counts()
+
+    world.settle()
+
+    assert {"waiting": 2} == world.counts()
+
+
+@pytest.mark.parametrize(("command", "fields", "reader"), [
+    ("PauseGroup", {}, "IsGroupPaused"),
+    ("SetGroupConcurrency", {"concurrency": 1}, "GetGroupConcurrency"),
+    ("SetGroupRateLimit", {"max": 1, "duration": 100}, "GetGroupRateLimit"),
+    ("RemoveGroupConcurrency", {}, "GetGroupConcurrency"),
+    ("RemoveGroupRateLimit", {}, "GetGroupRateLimit"),
+])  # fmt: skip
+def test_a_groups_setting_that_was_not_written_is_as_before(
+    world: World, command: str, fields: dict[str, Any], reader: str
+) -> None:
+    of_group = {"queue": "q", "groupId": "g"}
+    if command.startswith("Remove"):
+        world.ok("SetGroupConcurrency", **of_group, concurrency=3)
+        world.ok("SetGroupRateLimit", **of_group, max=3, duration=1_000)
+    before = world.ok(reader, **of_group)
+    rows = dict(world.storage.tables.get("groups", {}))
+
+    assert INTERNAL == failed(world, command, **of_group, **fields)
+
+    assert before == world.ok(reader, **of_group)
+    assert rows == world.storage.tables.get("groups", {})
+
+
+def test_nobody_hears_of_children_whose_removal_failed(world: World) -> None:
+    world.ok("PUSHF", jobs=[flow_child(), flow_parent()])
+    world.listen()
+
+    assert INTERNAL == failed(world, "RemoveUnprocessedChildren", id="p")
+
+    assert [] == world.events
+
+
+def test_nobody_hears_of_a_parent_that_goes_on_after_a_failure_that_failed(world: World) -> None:
+    world.ok("PUSHF", jobs=[flow_child(continueParentOnFailure=True), flow_parent()])
+    world.pull()
+    world.listen()
+
+    assert INTERNAL == failed(world, "FAIL", id="c", unrecoverable=True)
+
+    assert [] == world.events

@@ -1,0 +1,506 @@
+"""The invariants of engine.md 14 that need no socket, held after every step of a history.
+
+``RULES`` says which method checks which invariant. Everything is told from outside the engine's
+operations: from pictures before and after a step, replies, events, and what the file gives back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bunqueue.engine.events import Event
+from bunqueue.engine.ports import MUST_COMMIT
+from bunqueue.protocol.replies import INTERNAL_ERROR
+from tests.simulation.disk import SimulatedSaved
+from tests.simulation.picture import Picture, control_of, difference, picture_of, ties_of
+from tests.simulation.world import Asked, Broken, World
+from tests.support.stores import NamedQueue
+from tests.support.whole import check_whole
+
+# Method of ``Rules`` -> what it checks.
+RULES = {
+    "whole": ("I1", "I2", "I26", "I27", "I43"),
+    "moved": ("I4", "I6", "I7", "I9", "I10", "I42"),
+    "told": ("I3", "I11", "I12", "I41", "I48"),
+    "delivered": ("I5", "I14", "I15", "I16", "I17", "I19", "I20", "I21", "I24", "I36"),
+    "hear": ("I6", "I49"),
+    "file_is_right": ("I3", "I28", "I32", "I33", "I45", "I50"),
+    "restarted": ("I4", "I38", "I39", "I40", "I41"),
+    "undone": ("I48", "I49"),
+}
+
+Edges = set[tuple[str, str]]
+GONE = "gone"
+ENDED = ("completed", "failed", GONE)
+
+# What the end of one job may do to those that wait for it (engine.md 5.3, 5.4).
+CASCADE: Edges = {("parked", "queued"), ("parked", "failed"), ("parked", GONE)}
+# What a claim that meets an expired job does (4.5).
+EXPIRED: Edges = {("queued", GONE), ("queued", "failed")}
+ADMITS: Edges = {
+    ("completed", GONE), ("failed", GONE), ("queued", GONE), ("parked", GONE), ("queued", "parked"),
+    ("admitted", "queued"), ("admitted", "parked"),
+}  # fmt: skip
+# Command -> edges of the job it names, or of any job if it names none; the table of 1.2.
+EDGES: dict[str, Edges] = {
+    "PUSH": ADMITS,
+    "PUSHB": ADMITS,
+    "PUSHF": set(),
+    "PULL": {("queued", "active")} | EXPIRED,
+    "PULLB": {("queued", "active")} | EXPIRED,
+    "ACK": {("active", "completed"), ("queued", "completed"), ("active", GONE), ("queued", GONE)},
+    "ACKB": {("active", "completed"), ("queued", "completed"), ("active", GONE), ("queued", GONE)},
+    "FAIL": {("active", "queued"), ("active", "failed"), ("active", GONE)},
+    "Cancel": {("queued", GONE), ("parked", GONE)},
+    "Discard": {
+        ("queued", "failed"), ("active", "failed"), ("queued", GONE), ("active", GONE),
+    },
+    "ChangeDelay": {("active", "queued")},
+    "MoveToDelayed": {("active", "queued")},
+    "MoveToWait": {("active", "queued"), ("failed", "queued")},
+    "MoveToWaitingChildren": {("active", "parked"), ("active", "queued")},
+    "UpdateParent": {("queued", "parked"), ("active", "parked")},
+    "RemoveUnprocessedChildren": {("queued", GONE), ("parked", GONE)},
+    "Drain": {("queued", GONE)},
+    "Clean": {("queued", GONE), ("completed", GONE), ("failed", GONE)},
+    "PurgeDlq": {("failed", GONE)},
+    "RemoveDlqJob": {("failed", GONE)},
+    "SetDlqConfig": {("failed", GONE)},
+    "RetryDlq": {("failed", "queued")},
+    "RetryCompleted": {("completed", "queued")},
+    "Cron": {("queued", GONE)},
+    "Obliterate": {
+        (place, GONE)
+        for place in ("queued", "parked", "active", "completed", "failed", "admitted")
+    },
+}  # fmt: skip
+TICK: Edges = {
+    ("active", "queued"), ("active", "failed"), ("active", GONE), ("failed", "queued"),
+    ("failed", GONE), ("completed", GONE), ("queued", "active"),
+} | EXPIRED | CASCADE | ADMITS  # fmt: skip
+CLOSE: Edges = {("active", "queued"), ("active", GONE)}
+# At a commit: what was invisible appears, who waited for it goes on.
+TURN: Edges = ADMITS | CASCADE | {
+    ("admitted", "active"), ("admitted", GONE), ("queued", "active"), ("parked", "active"),
+    ("completed", "queued"),
+}  # fmt: skip
+RESTART: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE)} | CASCADE
+
+CHARGES = ("FAIL", "tick", "restart", "turn", "ACKB")
+WRITES_DATA = (
+    "Update",
+    "UpdateParent",
+    "RemoveChildDependency",
+    "PUSH",
+    "PUSHB",
+    "PUSHF",
+    "turn",
+    "tick",
+)
+TOKENED = ("ACK", "FAIL", "ChangeDelay", "MoveToDelayed", "MoveToWait", "Discard",
+           "MoveToWaitingChildren")  # fmt: skip
+# Answer before the commit, as engine.md 11.2 allows.
+UNSYNCED = ("PULL", "PULLB", "JobHeartbeat", "ExtendLock", "AddLog", "RateLimitGroup", "WaitJob",
+            "RegisterWorker")  # fmt: skip
+PUSHES = ("PUSH", "PUSHB")
+
+
+class Rules:
+    """Watches one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.pictures: dict[int, Picture] = {}
+        self.control: dict[str, Any] = {}
+        self.tokens: set[str] = set()
+        self.heard: dict[tuple[str, str], int] = {}
+        self.ends: dict[str, int] = {}
+        self.end_events: dict[str, int] = {}
+        self.rates: dict[int, tuple[Any, list[int]]] = {}
+        self.has_jumped = False
+        self.checks = 0
+        world.answered = self.told
+        world.heard = self.hear
+        self.look()
+
+    def look(self) -> None:
+        """Take the pictures against which the next step is held."""
+        self.pictures = self.world.pictures()
+        self.control = control_of(self.world.engine, self.world.now)
+
+    # -- after every step --------------------------------------------------------------------------
+
+    def whole(self) -> None:
+        """Places, index, counters, keys and connections agree."""
+        check_whole(self.world.engine, self.world.now, self.world.peers)
+
+    def moved(
+        self,
+        kind: str,
+        edges: Edges | None,
+        named: Iterable[str] | None = None,
+        others: Edges = frozenset(),  # type: ignore[assignment]
+        has_waiters: bool = True,
+    ) -> bool:
+        """Every job that has changed was allowed to.
+
+        Args:
+            kind: The command, or the kind of step.
+            edges: What the named jobs may do; None is anything, after a failed commit.
+            named: Their ids; None is every job.
+            others: What the other jobs may do.
+            has_waiters: A job that becomes ready may be handed out at once.
+
+        Returns:
+            Whether anything has changed.
+        """
+        before, after = self.pictures, self.world.pictures()
+        self.pictures = after
+        if before == after:
+            return False
+        self.checks += 1
+        names = None if named is None else set(named)
+        own = _with_claims(edges or set(), has_waiters)
+        rest = _with_claims(set(others) | CASCADE, has_waiters)
+        for seq, old in before.items():
+            new = after.get(seq)
+            if new is old or new == old:
+                continue
+            place = GONE if new is None else new.place
+            is_named = names is None or old.id in names
+            if place in ENDED and old.place != place:
+                self.ends[old.id] = self.ends.get(old.id, 0) + 1
+            if edges is None:
+                continue
+            if place != old.place:
+                edge = (old.place, place)
+                if edge not in (own | rest if is_named else rest) and not self._is_expired(old):
+                    raise Broken(f"{kind} moved {old.id} {edge}\n  {old}\n  {new}")
+            if new is not None:
+                self._changed(kind, old, new)
+        for seq, new in after.items():
+            if seq in before:
+                continue
+            if edges is not None and new.attempts:
+                raise Broken(f"{kind} made a job that has failed before: {new}")
+            if new.place in ENDED:
+                self.ends[new.id] = self.ends.get(new.id, 0) + 1
+        return True
+
+    def _changed(self, kind: str, old: Picture, new: Picture) -> None:
+        if new.id != old.id or new.queue != old.queue or new.created_at != old.created_at:
+            raise Broken(f"{kind} made another job of {old}: {new}")
+        if new.data != old.data and kind not in WRITES_DATA:
+            raise Broken(f"{kind} changed the data of {old}")
+        if new.priority != old.priority and kind != "ChangePriority":
+            raise Broken(f"{kind} changed the priority of {old}")
+        is_rerun = old.place in ("failed", "completed") and new.place in ("queued", "active")
+        charge = new.attempts - old.attempts
+        if charge < 0 and not is_rerun:
+            raise Broken(f"{kind} took attempts back from {old}: {new}")
+        if charge > 0 and (charge > 1 or kind not in CHARGES):
+            raise Broken(f"{kind} charged {charge} to {old}")
+        if new.place in ("queued", "active", "parked") and new.attempts >= _number(
+            new, "maxAttempts", 3
+        ):
+            raise Broken(f"{kind} let a job go on that has used up its attempts: {new}")
+        if new.place != "completed" and new.result is not None:
+            raise Broken(f"{kind} left a result on {new}")
+
+    def _is_expired(self, job: Picture) -> bool:
+        ttl = _number(job, "ttl", 0)
+        born = job.letters[2] or job.created_at
+        return job.place == "queued" and bool(ttl) and self.world.now > born + ttl
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def commanded(self, asked: Asked, has_waiters: bool) -> None:
+        """A command did what its row of the table allows, and asks for its commit."""
+        request = asked.request
+        name = request["cmd"]
+        before, control = self.pictures, self.control
+        own = EDGES.get(name, set())
+        named = _named(request)
+        others: Edges = set()
+        if name == "UpdateParent":
+            named = [request["childId"], request["parentId"]]
+        elif name == "RemoveUnprocessedChildren":
+            named = None
+        if name in ("PULL", "PULLB"):
+            has_waiters = True
+        is_refused = asked.reply is not None and asked.reply["ok"] is False
+        has_moved = self.moved(name, own, named, others, has_waiters)
+        self.control = control_of(self.world.engine, self.world.now)
+        if is_refused:
+            self._refused(asked, before, has_moved, control)
+        elif name not in UNSYNCED and asked.reply is not None and asked.waits != MUST_COMMIT:
+            self._answered_early(asked, before, has_moved, control)
+        if name in TOKENED and "id" in request:
+            self._held_by_token(request, before)
+        if name in ("PULL", "PULLB"):
+            self.delivered(request, before, has_waiters)
+
+    def _refused(
+        self, asked: Asked, before: dict[int, Picture], has_moved: bool, control: dict[str, Any]
+    ) -> None:
+        """An error left no effect, or the documented one."""
+        if asked.request["cmd"] == "ACKB" or not (has_moved or control != self.control):
+            return  # a refused ACKB may have completed those before the unknown one
+        if "extended TTL" in str(asked.reply):
+            return
+        raise Broken(
+            f"{asked.request} was refused and did something: {asked.reply}"
+            f"\n{difference(before, self.pictures)}{difference(control, self.control)}"
+        )
+
+    def _answered_early(
+        self, asked: Asked, before: dict[int, Picture], has_moved: bool, control: dict[str, Any]
+    ) -> None:
+        """What was acknowledged without waiting may be lost: only a plain push may be."""
+        request = asked.request
+        if request["cmd"] in PUSHES:
+            fresh = [seq for seq in self.pictures if seq not in before]
+            rest = {seq: job for seq, job in self.pictures.items() if seq in before}
+            if request.get("durable") and fresh:
+                raise Broken(f"a durable push was answered before its commit: {request}")
+            # One that has lost its key to the newcomer is lost with it, or not at all.
+            has_moved = {seq: job._replace(key=None) for seq, job in rest.items()} != {
+                seq: job._replace(key=None) for seq, job in before.items()
+            }
+        if has_moved or _settings(control) != _settings(self.control):
+            raise Broken(
+                f"{request} was answered before its commit"
+                f"\n{difference(before, self.pictures)}{difference(control, self.control)}"
+            )
+
+    def _held_by_token(self, request: dict[str, Any], before: dict[int, Picture]) -> None:
+        """A token that is not the lease's changes nothing of the job."""
+        for seq, old in before.items():
+            if old.id != request["id"] or old.place != "active" or old.token is None:
+                continue
+            if request.get("token") != old.token and self.pictures.get(seq) != old:
+                raise Broken(f"{request} without the right token changed {old}")
+
+    def told(self, asked: Asked) -> None:
+        """A reply that had to wait for its commit comes after it."""
+        reply = asked.reply
+        assert reply is not None
+        if reply["ok"] is not True or asked.waits != MUST_COMMIT:
+            return
+        if self.world.committed < asked.cut:
+            raise Broken(f"{asked.request} was answered before batch {asked.cut} was written")
+
+    # -- deliveries --------------------------------------------------------------------------------
+
+    def delivered(
+        self, request: dict[str, Any], before: dict[int, Picture], has_waiters: bool
+    ) -> None:
+        """What a pull has made active was next, ready, and within the limits."""
+        world, name = self.world, request["queue"]
+        now = world.now
+        taken = [
+            job
+            for seq, job in self.pictures.items()
+            if job.place == "active" and before[seq].place != "active" and job.queue == name
+        ]
+        for job in taken:
+            old = next(other for other in before.values() if other.seq == job.seq)
+            if old.run_at > now or self._is_expired(old):
+                raise Broken(f"delivered out of time, now {now}: {old}")
+            if job.token is not None and job.token in self.tokens:
+                raise Broken(f"a token was given twice: {job}")
+            if job.token is not None:
+                self.tokens.add(job.token)
+        queue = world.engine.queues.get(name)
+        if queue is None:
+            return
+        gate = queue.gate
+        if taken and gate.is_paused:
+            raise Broken(f"a paused queue delivered {taken}")
+        was_active = sum(job.place == "active" and job.queue == name for job in before.values())
+        is_over = gate.concurrency is not None and len(queue.active) > gate.concurrency
+        if taken and is_over:
+            raise Broken(f"{len(queue.active)} active, the limit is {gate.concurrency}")
+        self._within_rate(queue, len(taken), now)
+        if has_waiters and queue.waiters:
+            return
+        affinity = (request.get("group") or {}).get("affinity", "any")
+        ready = sorted(
+            (
+                job
+                for job in before.values()
+                if job.queue == name and job.place == "queued" and job.run_at <= now
+                and not self._is_expired(job) and job.group_id is None
+            ),
+            key=_rank,
+        )  # fmt: skip
+        plain = [job for job in taken if job.group_id is None]
+        if affinity in ("any", None):
+            room = gate.room(was_active, now) if gate.rate is None else len(taken)
+            wanted = min(int(request.get("count") or 1), room)
+            due = [job.seq for job in ready][:wanted] if not gate.is_paused else []
+            if gate.rate is not None:
+                due = due[: len(plain)]
+            if self.has_jumped:  # what was ready is as old as the clock: any of these is next
+                ranks = sorted(_rank(job)[:-1] for job in plain)
+                is_next = ranks == sorted(_rank(job)[:-1] for job in ready[: len(due)])
+            else:
+                is_next = set(due) == {job.seq for job in plain}
+            if not is_next:
+                raise Broken(
+                    f"{request}: delivered {[job.seq for job in plain]}, next were {due}"
+                    f" of {[job.seq for job in ready]}"
+                )
+        for group in {job.group_id for job in taken} - {None}:
+            in_line = sorted(
+                (job.priority, job.seq)
+                for job in before.values()
+                if job.queue == name and job.place == "queued" and job.run_at <= now
+                and job.group_id == group and not self._is_expired(job)
+            )  # fmt: skip
+            got = sorted((job.priority, job.seq) for job in taken if job.group_id == group)
+            if got != in_line[: len(got)]:
+                raise Broken(f"{request}: group {group} gave {got}, next were {in_line}")
+
+    def _within_rate(self, queue: Any, count: int, now: int) -> None:
+        rate = queue.gate.rate
+        if rate is None:
+            return
+        _, times = self.rates.setdefault(id(rate), (rate, []))
+        times += [now] * count
+        window = [at for at in times if at > now - rate.duration_ms]
+        if len(window) > 2 * max(rate.limit, 0):
+            raise Broken(f"{len(window)} deliveries within {rate.duration_ms}, limit {rate.limit}")
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def hear(self, event: Event) -> None:
+        """Events of one job come in the order of its transitions, and none is made up."""
+        key = event.queue_name, event.job_id
+        if event.is_retracted or event.number <= self.heard.get(key, 0):
+            raise Broken(f"{event.kind} of {key} was told out of order")
+        self.heard[key] = event.number
+        is_end = event.kind == "completed" or (
+            event.kind == "failed" and event.extra.get("terminal")
+        )
+        if is_end:
+            count = self.end_events[event.job_id] = self.end_events.get(event.job_id, 0) + 1
+            if count > self.ends.get(event.job_id, 0):
+                # An end within this very turn has not been seen yet.
+                self.moved("turn", None)
+            if count > self.ends.get(event.job_id, 0):
+                raise Broken(f"{event.kind} of {key} told {count} times")
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    def file_is_right(self) -> None:
+        """The file gives back what memory was when its newest batch was cut."""
+        world = self.world
+        repaired: list[Any] = []
+        saved = SimulatedSaved(world.file, repaired.append, world.now)
+        found = {job.seq: picture_of(job) for job in saved.jobs(NamedQueue)}
+        if repaired:
+            raise Broken(f"rows cannot be read back: {repaired}")
+        expected = world.last_cut[0]
+        if expected != found:
+            raise Broken(f"the file is not what was cut\n{difference(expected, found)}")
+
+    def restarted(self) -> None:
+        """Recovery charged each interrupted run once, and changed nothing else."""
+        world = self.world
+        before, control, ties = world.last_cut
+        self.ends = {}
+        self.end_events = {}
+        self.heard = {}
+        self.rates = {}
+        self.pictures = before
+        after = world.pictures()
+        for seq, old in before.items():
+            new = after.get(seq)
+            if old.place == "active":
+                is_dropped = (old.key[1] or "").startswith("cron:") or _flag(old, "removeOnFail")
+                if new is None and not is_dropped:
+                    raise Broken(f"a restart lost {old}")
+                if new is not None and (new.attempts, new.stall_count) != (
+                    old.attempts + 1,
+                    old.stall_count + 1,
+                ):
+                    raise Broken(f"a restart charged {old} wrongly: {new}")
+            elif new is not None and (new.attempts, new.token) != (old.attempts, old.token):
+                raise Broken(f"a restart charged a job that was not running: {old} {new}")
+        fresh = [job for seq, job in after.items() if seq not in before]
+        if fresh:
+            raise Broken(f"a restart made jobs: {fresh}")
+        # What the restart itself has ended may be missed no longer; nothing else changes.
+        ended = {job.id for job in before.values() if job.place == "active"}
+        for seq, missing in ties_of(world.engine).items():
+            waited = ties.get(seq, frozenset())
+            if missing - waited or waited - missing - ended:
+                raise Broken(f"a restart made {after[seq]} wait for {missing}, not for {waited}")
+        self.moved("restart", RESTART | {("failed", GONE)} if _is_bounded(control) else RESTART)
+        self.control = control_of(world.engine, world.now)
+        kept, found = _settings(control), _settings(self.control)
+        if kept != found:
+            raise Broken(f"a restart changed settings\n{difference(kept, found)}")
+
+    def undone(self, asked: Asked, before: dict[int, Picture], control: dict[str, Any]) -> None:
+        """A command whose commit failed has left nothing behind."""
+        if asked.reply is None or asked.reply.get("error") != INTERNAL_ERROR:
+            return
+        after = self.world.pictures()
+        now = control_of(self.world.engine, self.world.now)
+        if before != after or control != now:
+            raise Broken(
+                f"{asked.request} failed and left something behind"
+                f"\n{difference(before, after)}{difference(control, now)}"
+            )
+
+
+def _with_claims(edges: Edges, has_waiters: bool) -> Edges:
+    if not has_waiters:
+        return edges
+    return (
+        edges | {(old, "active") for old, new in edges if new == "queued"} | {("queued", "active")}
+    )
+
+
+def _named(request: dict[str, Any]) -> list[str] | None:
+    if request["cmd"] in ("ACKB",):
+        return list(request["ids"])
+    if request["cmd"] in ("RetryDlq", "RemoveDlqJob") and "jobId" in request:
+        return [request["jobId"]]
+    return [request["id"]] if "id" in request else None
+
+
+def _rank(job: Picture) -> tuple[Any, ...]:
+    """Return the order of engine.md 2.1."""
+    if _flag(job, "lifo"):
+        return -job.priority, 0, -job.seq
+    return -job.priority, 1, job.run_at, job.seq
+
+
+def _flag(job: Picture, name: str) -> bool:
+    return (name, "True") in job.options
+
+
+def _number(job: Picture, name: str, default: int) -> int:
+    return next((int(float(text)) for key, text in job.options if key == name), default)
+
+
+def _is_bounded(control: dict[str, Any]) -> bool:
+    return any(key.startswith("dlq ") and value.max_entries < 10 for key, value in control.items())
+
+
+def _settings(control: dict[str, Any]) -> dict[str, Any]:
+    """Return what a restart, or a command about something else, leaves as it is."""
+    found = {}
+    for key, value in control.items():
+        kind = key.split()[0]
+        if kind == "cron":
+            found[key] = value[:2]
+        elif kind == "rate" and value[2] is not None:  # it may have ended meanwhile
+            continue
+        elif kind not in ("totals", "proof"):
+            found[key] = value
+    return found

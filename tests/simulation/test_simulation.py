@@ -1,0 +1,125 @@
+"""The short form of the simulation, and that it would notice."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bunqueue.commands.registry import COMMANDS
+from bunqueue.engine import moves, outcomes
+from bunqueue.storage.log import MutationLog
+from tests.simulation import rules, steps
+from tests.simulation.history import Failed, Figures, run, shrunk, steps_of
+from tests.simulation.steps import TOKEN, Step
+from tests.simulation.world import silence
+
+SECONDS = 6.0
+HISTORIES_MIN = 15  # on a machine that is busy with other things
+FIRST_SEED = 1
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    log = logging.getLogger("bunqueue")
+    before = log.level
+    silence()
+    yield
+    log.setLevel(before)
+    caplog.clear()
+
+
+def test_no_history_breaks_an_invariant() -> None:
+    figures = Figures()
+    end = time.monotonic() + SECONDS
+    seed = FIRST_SEED
+    while time.monotonic() < end or figures.histories < HISTORIES_MIN:
+        try:
+            run(steps_of(seed), seed, figures)
+        except Failed as failure:
+            told = "\n".join(shrunk(failure, seconds=20).made.told)
+            pytest.fail(f"python -m tests.simulation --once --seed {seed}\n{failure}\n{told}")
+        seed += 1
+
+    assert figures.steps > figures.histories
+    assert figures.faults["crash"] >= figures.histories
+
+
+def test_a_seed_makes_the_same_history_again() -> None:
+    first, second = (run(steps_of(7), 7).told for _ in range(2))
+
+    assert first == second
+
+
+PUSHED: list[Step] = [
+    ("command", 0, {"cmd": "PUSH", "queue": "q", "jobId": "a", "durable": True}, True),
+    ("command", 0, {"cmd": "PULL", "queue": "q", "owner": "w"}, True),
+]
+ACKED: Step = ("command", 0, {"cmd": "ACK", "id": "a", "token": TOKEN}, True)
+
+
+def test_an_answer_before_its_commit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MutationLog, "sync", lambda *_, **__: None)
+
+    with pytest.raises(Failed, match="answered before its commit"):
+        run(PUSHED + [ACKED], 1)
+
+
+def test_a_change_without_a_note_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(engine: Any, job_id: str, *_: Any) -> None:
+        engine.index.get(job_id).data = bytes([7])
+        engine.storage.sync()
+
+    monkeypatch.setattr("bunqueue.engine.engine.Engine.update_data", forgetful)
+    changed = ("command", 0, {"cmd": "Update", "id": "a", "data": 7}, True)
+
+    with pytest.raises(Failed, match="changed without a note"):
+        run([*PUSHED[:1], changed, ("crash", True, 0)], 1)
+
+
+def test_an_undo_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "_uncomplete", lambda *_: None)
+
+    with pytest.raises(Failed, match="left something behind"):
+        run([*PUSHED, ("try", ACKED[2])], 1)
+
+
+def test_a_move_that_no_table_has_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bunqueue.engine.engine.Engine.promote", moves.cancel)
+    promoted = ("command", 0, {"cmd": "Promote", "id": "a"}, True)
+
+    with pytest.raises(Failed, match="Promote moved a"):
+        run([*PUSHED[:1], promoted], 1)
+
+
+def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "_uncomplete", lambda *_: None)
+    noise: list[Step] = [("pass", 9), ("command", 1, {"cmd": "Pause", "queue": "r"}, True)]
+
+    with pytest.raises(Failed) as found:
+        run([*noise, *PUSHED, *noise, ("try", ACKED[2]), *noise], 1)
+
+    assert [*PUSHED, ("try", ACKED[2])] == shrunk(found.value).steps
+
+
+def test_every_invariant_that_needs_no_socket_has_a_rule() -> None:
+    named = {invariant for of_rule in rules.RULES.values() for invariant in of_rule}
+
+    assert all(hasattr(rules.Rules, name) for name in rules.RULES)
+    assert len(named) >= 30
+
+
+def test_most_commands_that_change_something_can_be_drawn() -> None:
+    left_out = {name for name, row in COMMANDS.items() if row.mutates} - set(steps.COMMANDS)
+
+    assert not left_out - {
+        # Tell of workers, logs and listeners, which no file keeps.
+        "ClearLogs", "Heartbeat", "TrimEvents", "UnregisterWorker", "CompactMemory",
+        # Batches of what is drawn one by one.
+        "ExtendLocks", "JobHeartbeatB",
+        # Definitions that only a server acts upon.
+        "AddWebhook", "RemoveWebhook", "SetWebhookEnabled",
+    }  # fmt: skip

@@ -1,0 +1,348 @@
+"""One broker without a process: the real engine, commands, log and recovery on a simulated disk.
+
+Nothing happens but what a step of the history says, in a time of its own. Every batch that is cut
+is remembered as a picture of the engine at that moment; when the broker crashes, what is recovered
+is held against the picture of the last batch that the file has.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgpack
+
+from bunqueue.commands import dispatch
+from bunqueue.engine.engine import Engine
+from bunqueue.engine.events import Event, ListenToAll
+from bunqueue.engine.later import Later
+from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
+from bunqueue.engine.settings import EngineSettings
+from bunqueue.engine.states import ADMITTED, GONE, PARKED
+from bunqueue.errors import StorageFailed
+from bunqueue.protocol.codec import decode, pack
+from bunqueue.protocol.replies import INTERNAL_ERROR, encode_reply, error_reply
+from bunqueue.storage.log import MutationLog
+from bunqueue.storage.loop import Loop
+from bunqueue.storage.ports import Writer
+from tests.simulation.disk import SimulatedFile, SimulatedLoop, SimulatedSaved, SimulatedWriter
+from tests.simulation.picture import (
+    Picture,
+    control_of,
+    difference,
+    picture_of,
+    pictures_of,
+    ties_of,
+)
+from tests.support.engine import Clock, FakePeer, checked_lock
+
+PEERS = 3
+ROUNDS_MAX = 5_000  # ticks in one step of time
+SETTINGS = EngineSettings(shards=2, max_completed_jobs=20)
+Cut = tuple[dict[int, Picture], dict[str, Any], dict[int, frozenset[str]]]
+
+
+class SimulatedStorage(MutationLog):
+    """The real log on a file of a history; tells of every cut.
+
+    Attributes:
+        touched: The jobs that were noted since somebody last looked.
+        on_cut: Called with the number of each batch, and whether it is empty.
+    """
+
+    def __init__(
+        self, writer: Writer, loop: Loop, file: SimulatedFile, now: Callable[[], int]
+    ) -> None:
+        self._saved = SimulatedSaved(file, self.changed, now())
+        super().__init__(writer, loop, self._saved.seq, now)
+        self.on_cut: Callable[[int, bool], None] = lambda _number, _is_empty: None
+
+        self.touched: dict[int, Any] = {}
+
+    def load(self) -> SimulatedSaved:
+        """Return what the file holds."""
+        return self._saved
+
+    def added(self, job: Any) -> None:
+        """Remember the job."""
+        self.touched[job.seq] = job
+        super().added(job)
+
+    def changed(self, job: Any) -> None:
+        """Remember the job."""
+        self.touched[job.seq] = job
+        super().changed(job)
+
+    def rewritten(self, job: Any) -> None:
+        """Remember the job."""
+        self.touched[job.seq] = job
+        super().rewritten(job)
+
+    def removed(self, job: Any) -> None:
+        """Remember the job."""
+        self.touched[job.seq] = job
+        super().removed(job)
+
+    def _cut(self) -> Any:
+        batch = super()._cut()
+        self.on_cut(self._number, batch is None)
+        return batch
+
+    @property
+    def cuts(self) -> int:
+        """Number of the newest batch."""
+        return self._number
+
+    def end_well(self) -> None:
+        """Write everything and mark the file as clean, as ``SqliteStorage.close`` does."""
+        self.flush()
+        self.put("meta", "seq", (self._seq_highest,))
+        self._is_marked_unclean = True
+        self.put("meta", "clean", (1,))
+        self.flush()
+
+
+class Asked:
+    """One command and its answer.
+
+    Attributes:
+        peer, request: Who asked what.
+        reply: The answer, or None while it is to come.
+        cut: Number of the first batch that holds what the command did.
+        has_changed: It has changed a picture at once.
+    """
+
+    __slots__ = ("peer", "request", "reply", "cut", "has_changed", "waits")
+
+    def __init__(self, peer: int, request: dict[str, Any]) -> None:
+        self.peer = peer
+        self.request = request
+        self.reply: dict[str, Any] | None = None
+        self.cut = 0
+        self.has_changed = False
+        self.waits = NO_WAIT
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class World:
+    """The broker, its surroundings, and what its peers have been told.
+
+    Attributes:
+        answered: Called with an ``Asked`` when its reply leaves.
+        heard: Called with every event.
+        committed: Number of the newest batch in the file; ``cuts``: number -> picture.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.clock = Clock()
+        self.rng = Random(seed)
+        self.loop = SimulatedLoop()
+        self.file = SimulatedFile()
+        self.answered: Callable[[Asked], None] = lambda _asked: None
+        self.heard: Callable[[Event], None] = lambda _event: None
+        self.restarts = 0
+        self.last_cut: Cut = {}, {}, {}
+        self.start("quick", 0)
+
+    @property
+    def now(self) -> int:
+        """Epoch ms."""
+        return self.clock.ms
+
+    def start(self, mode: str, delay_ms: int) -> None:
+        """Start a broker on the file."""
+        self.loop = SimulatedLoop()
+        self.writer = SimulatedWriter(self.file, self.loop)
+        self.writer.mode, self.writer.delay_ms = mode, delay_ms
+        self.storage = SimulatedStorage(self.writer, self.loop, self.file, self.clock)
+        self.writer.start(self.storage)
+        self.committed = 0
+        self.cuts: dict[int, Cut] = {}
+        self.storage.on_cut = self._on_cut
+        self.writer.on_committed = self._on_committed
+        self.storage.on_dropped = self._dropped
+        self.engine = Engine(
+            self.storage,
+            SETTINGS,
+            locks=checked_lock,
+            rng=self.rng,
+            random_bytes=self.rng.randbytes,
+        )
+        self.engine.listeners.append(ListenToAll(self._hear))
+        self.engine.recover(self.now)
+        self._jobs = {job.seq: job for job in self.engine.index}
+        self._pictures = pictures_of(self.engine)
+        self.storage.touched.clear()
+        self.peers = [self._connect(number) for number in range(PEERS)]
+        self.tick_at = self.now
+
+    def _connect(self, number: int) -> FakePeer:
+        return FakePeer(self.engine, self.clock, f"peer {number}")
+
+    def _hear(self, event: Event) -> None:
+        self.heard(event)
+
+    def _dropped(self, job: Any, why: str) -> None:
+        raise Broken(f"a row of {job} was refused: {why}")
+
+    def _on_cut(self, number: int, is_empty: bool) -> None:
+        engine = self.engine
+        self.cuts[number] = self.stored(), control_of(engine, self.now), ties_of(engine)
+        if is_empty:
+            self._on_committed(number)
+
+    def _on_committed(self, number: int) -> None:
+        self.committed = max(self.committed, number)
+        for older in [cut for cut in self.cuts if cut < self.committed]:
+            del self.cuts[older]
+        self.last_cut = self.cuts.get(number, self.last_cut)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def pictures(self) -> dict[int, Picture]:
+        """Return the pictures of all jobs; only those that were noted are taken anew.
+
+        And those that have appeared: their row has said so since they were admitted.
+        """
+        touched = self.storage.touched
+        for seq, job in self._jobs.items():
+            if job.place != self._pictures[seq].place:
+                touched[seq] = job
+        if touched:
+            self._pictures = dict(self._pictures)
+            for seq, job in touched.items():
+                if job.place == GONE:
+                    self._pictures.pop(seq, None)
+                    self._jobs.pop(seq, None)
+                else:
+                    self._pictures[seq] = picture_of(job)
+                    self._jobs[seq] = job
+            touched.clear()
+        return self._pictures
+
+    def stored(self) -> dict[int, Picture]:
+        """Return the pictures with the places that a file has for them."""
+        pictures = dict(self.pictures())
+        for seq, job in self._jobs.items():
+            if job.place in (ADMITTED, PARKED):
+                pictures[seq] = picture_of(job, is_stored=True)
+        return pictures
+
+    def is_noted(self) -> None:
+        """Every change of a job has been noted with the storage."""
+        kept, found = self.pictures(), pictures_of(self.engine)
+        if kept != found:
+            raise Broken(f"changed without a note\n{difference(kept, found)}")
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def ask(self, number: int, request: dict[str, Any]) -> Asked:
+        """Send one command; the answer may come later."""
+        peer = self.peers[number]
+        asked = Asked(number, request)
+        asked.cut = self.storage.cuts + 1
+        reply = dispatch(peer, decode(pack(request)))
+        waits, self.storage.answer_waits = self.storage.answer_waits, NO_WAIT
+        asked.waits = waits
+
+        def deliver(reply: Any, waits: int) -> None:
+            def leave(is_committed: bool) -> None:
+                failed = not is_committed and waits == MUST_COMMIT
+                body = encode_reply(
+                    error_reply(INTERNAL_ERROR) if failed else reply, None, peer.int64
+                )
+                asked.reply = msgpack.unpackb(body)
+                self.answered(asked)
+
+            asked.waits = waits
+            if waits == NO_WAIT:
+                leave(True)
+            else:
+                asked.cut = self.storage.cuts + 1
+                self.storage.hold(leave)
+
+        if isinstance(reply, Later):
+            asked.waits = NO_WAIT
+            peer.parked.add(reply)
+            reply.then(deliver)
+        else:
+            deliver(reply, waits)
+        return asked
+
+    def close(self, number: int) -> None:
+        """Close a connection; its number is another one's from now on."""
+        self.engine.peer_closed(self.peers[number], self.now)
+        self.storage.answer_waits = NO_WAIT
+        self.peers[number] = self._connect(number)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """End turns of the loop until nothing is left to do at once."""
+        for _ in range(100):
+            if self.loop.is_idle and self.loop.next_at > self.loop.ms:
+                return
+            self.loop.turn()
+        raise Broken("the loop does not come to rest")
+
+    def tick(self) -> None:
+        """Do the timed work that is due."""
+        self.tick_at = self.engine.tick(self.now)
+        self.storage.answer_waits = NO_WAIT
+
+    def forward(self, ms: int, after: Callable[[], None]) -> None:
+        """Let time pass; ``after`` is called after each tick and each turn."""
+        end = self.now + ms
+        for _ in range(ROUNDS_MAX):
+            self.tick()
+            after()
+            self.turn()
+            after()
+            if self.now >= end:
+                return
+            until = min(self.tick_at - self.now, self.loop.next_at - self.loop.ms)
+            step = min(max(1, math.ceil(min(until, ms))), end - self.now)
+            self.clock.ms += step
+            self.loop.ms += step
+        raise Broken("the engine wants to be called again and again")
+
+    def jump(self, delta_ms: int) -> None:
+        """Have somebody set the wall clock."""
+        self.clock.ms += delta_ms
+        self.tick_at += delta_ms
+        self.engine.clock_jumped(delta_ms)
+        self.storage.answer_waits = NO_WAIT
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def crash(self, commits_last: bool) -> None:
+        """Kill the broker; what its writer had been given may still be committed."""
+        self.writer.crash(commits_last)
+
+    def stop(self) -> bool:
+        """End in good order; returns False if not everything could be written."""
+        self.engine.drain_begin()
+        self.engine.release_all(self.now)
+        try:
+            self.storage.end_well()
+        except StorageFailed:
+            self.writer.crash(commits_last=True)
+            return False
+        return True
+
+    def again(self, down_ms: int, mode: str, delay_ms: int) -> None:
+        """Start a broker on what was committed."""
+        self.restarts += 1
+        self.clock.ms += down_ms
+        self.start(mode, delay_ms)
+
+
+def silence() -> None:
+    """Keep the broker's own words about failing commits out of a run of many histories."""
+    logging.getLogger("bunqueue").setLevel(logging.CRITICAL + 1)
