@@ -34,6 +34,7 @@ from bunqueue.client.values import IntegerPolicy
 if TYPE_CHECKING:
     from bunqueue.client.forwarder import Forwarder, Target
 
+_PLAIN_ENTRY = {"name", "data"}
 CLOSE_DRAIN_S = 5.0  # how long close() waits for adds of other threads
 
 
@@ -195,6 +196,8 @@ class Queue(
         }
 
     def _entry(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        if job.__class__ is dict and job.keys() == _PLAIN_ENTRY and not self.default_job_options:
+            return job.copy()  # what most entries are
         if not isinstance(job, Mapping):
             raise TypeError("a bulk entry must be a dict with name, data and options")
         options = {key: value for key, value in job.items() if key not in ("name", "data", "opts")}
