@@ -271,3 +271,21 @@ def test_a_congested_storage_stops_the_reading_and_relief_resumes_it(ends: Ends)
 
     assert 1 == peer.value()["reqId"]
     assert list(range(60)) == [peer.value()["reqId"] for _ in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "size", "received", "took_s"),
+    [
+        (262_144, 262_144, 262_144, 0.0001),  # quick: as much as may be
+        (131_072, 65_536, 65_536, 0.0004),  # quick with all it asked for: more
+        (65_536, 65_536, 20_000, 0.0004),  # there was no more
+        (65_536, 65_536, 65_536, 0.0008),  # about right
+        (26_214, 262_144, 262_144, 0.010),  # as much as fits
+        (20_000, 20_000, 60_000, 0.002),  # with what was kept before: no more than now
+        (16_384, 65_536, 65_536, 5.0),  # never less than some commands
+    ],
+)
+def test_a_busy_connection_reads_what_is_done_in_a_millisecond(
+    expected: int, size: int, received: int, took_s: float
+) -> None:
+    assert expected == link_module.next_size(size, received, took_s)
