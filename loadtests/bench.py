@@ -7,15 +7,16 @@ Called as python -m loadtests.bench. Every repeat starts fresh servers on fresh 
 compiled core and in pure Python, and the reference server, each on a file and in memory. They are
 bound to one core and driven in turn by this process, bound to another, in reversed order every
 second repeat. Prints Markdown tables: medians with their range, and ratios above 1 where ours is
-better, taken within a repeat. Without a WORKLOAD all of them run.
+better, taken within a repeat. Without a WORKLOAD all of them run, some of them only on a file; the
+reference is given half of the jobs, for it takes long.
 
 Options:
   --reference=DIR   Where npm install bun bunqueue@2.9.5 was run; without it only ours runs.
   --repeats=N       Fresh servers so many times. [default: 5]
-  --quick           Three repeats.
+  --quick           Three repeats, and one of the peers: about twelve minutes.
   --engines=NAMES   Some of compiled, pure, reference; commas between them.
   --places=NAMES    file, memory, or both with a comma. [default: file,memory]
-  --jobs=N          Most jobs of a run.
+  --jobs=N          Most jobs of a run, to try it out.
   --queued=N        Jobs in the queue where memory and stalls are measured. [default: 1000000]
   --peers=PYTHON    Interpreter of an environment that has rq, huey, dramatiq and celery, to measure
                     them too; it needs redis-server.
@@ -63,6 +64,10 @@ QUICK_REPEATS = 3
 DELIVERIES = 1_000
 IDLE, HALF_BUSY, QUEUED = "deliver-idle", "deliver-half-busy", "queued"
 QUEUED_BYTES = 100  # of a job's data, where memory is measured
+FILE_ONLY = {
+    "durable-1x1", "durable-1x64", "durable-64x4", "push-delayed", "cycle-delayed",
+    "cycle-priorities", "cycle-groups", "parked-1000", "queues-10000",
+}  # fmt: skip
 
 # What is not a row of the table of workloads.
 SPECIAL = {
@@ -105,7 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = run(plan)
     told = {**report.circumstances(plan.repeats, plan.reference), "workloads": as_json(results)}
     if given["--peers"]:
-        told["peers"] = peers.measure(given["--peers"], plan.repeats, plan.jobs)
+        told["peers"] = peers.measure(
+            given["--peers"], 1 if given["--quick"] else plan.repeats, plan.jobs
+        )
     told["took_s"] = round(time.monotonic() - begin)
     Path(given["--json"]).write_text(json.dumps(told, indent=1) + "\n")
     return _publish(told, given["--update-readme"])
@@ -159,9 +166,10 @@ def run(plan: Plan) -> Results:
                 if workload == QUEUED:
                     continue
                 for target in order:
-                    server = servers[target]
+                    if workload in FILE_ONLY and target.place != FILE and len(plan.names) > 1:
+                        continue
                     try:
-                        figures = _one(workload, server, plan.jobs)
+                        figures = _one(workload, target, servers[target], plan.jobs)
                     except RunFailed as error:
                         say(f"{target.name} {workload}: {error}")
                         figures = Figures(workload=workload, jobs=0)  # keeps repeats in step
@@ -171,7 +179,7 @@ def run(plan: Plan) -> Results:
     return results
 
 
-def _one(workload: str, server: Server, jobs: int | None) -> Figures:
+def _one(workload: str, target: Target, server: Server, jobs: int | None) -> Figures:
     pids = [server.pid]
     if workload == IDLE:
         return delivery.deliveries(server.port, IDLE, min(jobs or DELIVERIES, DELIVERIES))
@@ -179,7 +187,8 @@ def _one(workload: str, server: Server, jobs: int | None) -> Figures:
         with delivery.half_busy(server.port, pids):
             return delivery.deliveries(server.port, HALF_BUSY, min(jobs or DELIVERIES, DELIVERIES))
     row = WORKLOADS[workload]
-    return measure(server.port, row, pids, min(jobs or row.jobs, row.jobs))
+    usual = row.jobs // 2 if target.engine == REFERENCE else row.jobs
+    return measure(server.port, row, pids, min(jobs or usual, usual))
 
 
 def _queued(plan: Plan, results: Results) -> None:
@@ -192,7 +201,8 @@ def _queued(plan: Plan, results: Results) -> None:
                 figures = queued(server.port, plan.queued, QUEUED_BYTES, [server.pid], file)
             _note(results, 0, target, figures)
         if target.engine in (COMPILED, PURE) and target.place == FILE:
-            stall = stalls.worst(plan.queued, QUEUED_BYTES, target.environment())
+            watched_s = stalls.WATCHED_S if plan.jobs is None else stalls.TRIAL_S
+            stall = stalls.worst(plan.queued, QUEUED_BYTES, target.environment(), watched_s)
             figures = Figures(workload="stall", jobs=plan.queued, stall_ms=round(stall, 1))
             results.setdefault("stall", {})
             _note(results, 0, target, figures)

@@ -29,13 +29,13 @@ from loadtests.workloads import PARKED_MS, payload
 
 GAP_S = 0.001  # between two pushes
 WARM_UP_SHARE = 10  # one tenth of the pushes goes first, uncounted
-SPAN_S_MAX = 4.0  # a slow server is asked less often
+SPAN_S_MAX = 2.5  # a slow server is asked less often
 ANSWER_S_MAX = 30.0
 
 PRODUCERS, CONSUMERS, CHAINS = 2, 4, 16
 TICK_S = 0.001  # how often load is added
 LOOK_S = 0.1  # how often the share is looked at
-SETTLE_S = 1.5  # until the share is about right
+SETTLE_S = 1.0  # until the share is about right
 PER_TICK_MAX = 256.0
 UNANSWERED_MIN = 8  # and two ticks' worth: a server that falls behind is not flooded
 ENDLESS = 1 << 40

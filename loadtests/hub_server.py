@@ -1,14 +1,14 @@
 """Run a broker with a stopwatch on its hub.
 
 Usage:
-  hub_server --data-path=FILE [--shards=N]
+  hub_server --data-path=FILE [--shards=N] [--still]
 
 Started by other load tests; called as python -m loadtests.hub_server. The server is the ordinary
 one. Beside its greenlets runs one more, the heartbeat, which wants to be woken every millisecond:
 what lies between two of its beats is a *step*, the longest anybody had to wait for the hub. A line
 on standard input is a question; the answer is one line of JSON with the longest step since the last
 question. The first line of all tells the port. The number of shards is no setting of a broker; here
-it can be told, to see what it changes.
+it can be told, to see what it changes. A broker that is to be still has no heartbeat: that costs.
 """
 
 from __future__ import annotations
@@ -88,12 +88,13 @@ def main(arguments: dict[str, Any]) -> int:
     settings = load_settings(flags, environ={"LOG_LEVEL": "error"})
     if arguments["--shards"]:
         server_main.EngineSettings = partial(EngineSettings, shards=int(arguments["--shards"]))
-    return serve(settings, _watch)
+    return serve(settings, partial(_watch, is_still=arguments["--still"]))
 
 
-def _watch(started: Started) -> None:
+def _watch(started: Started, is_still: bool) -> None:
     watch = Stopwatch()
-    gevent.spawn(watch.beat)
+    if not is_still:
+        gevent.spawn(watch.beat)
     gevent.spawn(_answer, watch)
     print(started.tcp[1], flush=True)
 

@@ -16,7 +16,7 @@ from loadtests.targets import file_bytes
 from loadtests.workloads import FILL_BATCH, Phases, Workload, fill
 
 WARM_UP_SHARE = 5  # one fifth of the jobs runs first, uncounted
-WARM_UP_JOBS_MIN = 500
+WARM_UP_JOBS_MIN = 1_000
 CLEARED_AT_ONCE = 16  # queues
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import stalls
 from loadtests.bench import HALF_BUSY, IDLE, QUEUED
 from loadtests.workloads import WORKLOADS
 from tests.support.broker_process import clean_environment
@@ -23,8 +22,12 @@ pytestmark = pytest.mark.slow
 
 
 def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return tool("bench", *arguments)
+
+
+def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "loadtests.bench", *map(str, arguments)],
+        [sys.executable, "-m", f"loadtests.{name}", *map(str, arguments)],
         cwd=ROOT,
         env=clean_environment() | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -37,16 +40,17 @@ def test_every_workload_runs(tmp_path):
     file = tmp_path / "bench.json"
     sizes = [f"--jobs={JOBS}", f"--queued={QUEUED_JOBS}", "--repeats=1"]
 
-    done = bench("--engines=pure", "--places=memory", *sizes, f"--json={file}")
+    done = bench("--engines=pure", "--places=file", *sizes, f"--json={file}")
 
     assert 0 == done.returncode, done.stderr
     told = json.loads(file.read_text())["workloads"]
-    assert {*WORKLOADS, IDLE, HALF_BUSY, QUEUED} == set(told)
+    assert {*WORKLOADS, IDLE, HALF_BUSY, QUEUED, "stall"} == set(told)
+    assert told.pop("stall")["pure-file"][0]["stall_ms"] > 0
     for name, row in told.items():
-        (figures,) = row["pure-memory"]
+        (figures,) = row["pure-file"]
         assert figures["jobs"] > 0, name
         assert "p99_us" in figures if name in (IDLE, HALF_BUSY) else figures["server_us"] > 0, name
-    assert told[QUEUED]["pure-memory"][0]["memory_bytes"] > 0
+    assert told[QUEUED]["pure-file"][0]["memory_bytes"] > 0
     assert "| cycle-10k | absent |" in done.stdout
 
 
@@ -68,5 +72,21 @@ def test_a_workload_that_is_unknown_is_named():
     assert "unknown workload: pull-the-plug\n" == done.stderr
 
 
-def test_the_stopwatch_beside_queued_jobs_tells_a_step():
-    assert 0 < stalls.worst(500, 64, {"BUNQUEUE_PURE": "1"}, watched_s=0.1)
+def test_a_curve_of_scale_has_its_points(tmp_path):
+    file = tmp_path / "scale.json"
+
+    done = tool("scale", "--pure", "--repeats=1", "--most=1", "--jobs=20", f"--json={file}",
+                "queues", "shards")  # fmt: skip
+
+    assert 0 == done.returncode, done.stderr
+    curves = json.loads(file.read_text())["curves"]
+    assert {"queues": ["1"], "shards": ["1"]} == {n: list(costs) for n, costs in curves.items()}
+    assert "| shards | 1 |" in done.stdout
+
+
+def test_the_hub_the_writer_and_a_front_have_their_costs():
+    done = tool("limits", "--pure", "--repeats=1", "--jobs=200", "push-64x1")
+
+    assert 0 == done.returncode, done.stderr
+    assert "| push-64x1 | " in done.stdout
+    assert "| - |" not in done.stdout

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from loadtests import plot, report
+from loadtests import limits, plot, report, scale
 from loadtests.figures import Figures, as_json, from_json, percentiles_us, ratios, tables
 from loadtests.targets import ENGINES, PLACES, targets
 
@@ -99,8 +99,32 @@ def test_a_page_without_marks_is_left_alone(tmp_path):
     assert "nothing here" == page.read_text("utf-8")
 
 
-def test_the_readme_has_the_marks():
-    text = report.README.read_text("utf-8")
+@pytest.mark.parametrize(
+    ("page", "marks"),
+    [
+        (report.README, (report.BEGIN, report.END)),
+        (report.README, (scale.BEGIN, scale.END)),
+        (limits.PAGE, (limits.BEGIN, limits.END)),
+    ],
+    ids=["bench", "scale", "limits"],
+)
+def test_the_pages_have_the_marks(page, marks):
+    text = page.read_text("utf-8")
 
-    assert report.BEGIN in text
-    assert report.END in text
+    assert 0 < text.find(marks[0]) < text.find(marks[1])
+
+
+def test_a_curve_is_flat_while_no_point_costs_half_as_much_again():
+    assert "flat: at most x1.40" == scale.verdict({1: [10.0], 10: [14.0, 14.0], 100: [9.0]})
+
+
+def test_the_knee_is_the_first_point_that_does():
+    costs = {1: [20.0], 10: [10.0], 100: [16.0], 1_000: [40.0]}
+
+    assert "knee at 100: x1.60" == scale.verdict(costs)
+
+
+def test_what_a_broker_carries_follows_from_its_dearer_half():
+    text = limits.table({"push": {"hub": [20.0], "writer": [4.0], "front": [2.0]}})
+
+    assert "| push | 20.0 | 4.00 | 50,000 | 2.00 | 500,000 |" == text.splitlines()[-1]
