@@ -153,11 +153,15 @@ def dispatch(peer: Peer, request: Any, is_large: bool = False) -> Reply | Later:
         return row.run_large(peer, request) if is_large else row.run(peer, request)
     except Refused as refusal:
         return error_reply(str(refusal))
-    except StorageFailed:
-        return error_reply(INTERNAL_ERROR)  # the storage has logged why
-    except Exception:
-        log.exception("command failed cmd=%s", row.name)
-        return error_reply(INTERNAL_ERROR)
+    except Exception as error:
+        return error_reply(failure_text(error, row.name))
+
+
+def failure_text(error: Exception, name: str) -> str:
+    """Return what a peer is told of a failure; what nobody foresaw is logged here."""
+    if not isinstance(error, StorageFailed):  # of that one the storage has logged why
+        log.error("command failed cmd=%s", name, exc_info=error)
+    return INTERNAL_ERROR
 
 
 def refusal_reply(error: Exception) -> Reply:

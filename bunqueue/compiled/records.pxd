@@ -25,6 +25,31 @@ cdef class Job:
     cdef public object extra
 
 
-cdef object NO_EXTRA
+cdef object NO_EXTRA  # learned from the engine
 cdef Job new_job(str id, long long seq, object queue, object name, bytes data, object options,
                  object now, str place)
+
+
+cdef class Ids:
+    cdef object _random_bytes
+    cdef long long _last_ms
+    cdef int _counter
+    cdef bytes _prefix
+    cdef bytes _block
+    cdef int _left
+    cpdef str new(self, long long now)
+    cdef _start(self, long long ms)
+
+
+cdef class Notes:
+    cdef public int answer_waits
+    cdef public bint is_refusing
+    cdef public list _dirty
+    cdef public list _ops
+    cdef public long long _size_bytes, _rows_mark, _bytes_mark
+    cdef public bint _is_durable, _is_soon
+    cpdef added(self, Job job)
+    cpdef changed(self, Job job)
+    cpdef removed(self, Job job)
+    cpdef claimed(self)
+    cdef undo_with(self, object undo, tuple args)

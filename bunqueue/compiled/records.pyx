@@ -1,7 +1,19 @@
-# cython: language_level=3, binding=False
-"""The job record and the record of a run, as C structures; see ``engine/job.py``."""
+# cython: language_level=3, binding=False, boundscheck=False, wraparound=False
+"""What is made or noted for every job, as C structures.
+
+The job and its run (``engine/job.py``), ids (``engine/ids.py``), the notes of what has changed
+(``storage/notes.py``).
+"""
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcpy
+
+
+cdef extern from "Python.h":
+    str PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+    void* PyUnicode_DATA(object o)
+
 
 # The stand-in for the rare fields of an ordinary job, and the class of a job's own: the engine
 # hands them over, since it is the engine that knows what is rare.
@@ -90,3 +102,131 @@ cdef Job new_job(str id, long long seq, object queue, object name, bytes data, o
     job.finished_at = 0
     job.extra = NO_EXTRA
     return job
+
+
+cdef int _BLOCK = 1024  # as ids.py, so that the same chance makes the same ids
+cdef const char* _DIGITS = b"0123456789abcdef"
+
+
+cdef class Ids:
+    """Makes ids and tokens; see ``engine/ids.py``."""
+
+    def __init__(self, random_bytes):
+        self._random_bytes = random_bytes
+        self._last_ms = 0
+        self._counter = 0
+        self._prefix = b""
+        self._left = 0
+
+    cpdef str new(self, long long now):
+        """Return an id that is greater than every one before."""
+        if now > self._last_ms:
+            self._start(now)
+        elif self._counter == 4096:
+            self._start(self._last_ms + 1)
+        cdef int counter = self._counter
+        self._counter = counter + 1
+        if not self._left:
+            self._block = self._random_bytes(8 * _BLOCK)
+            self._left = _BLOCK
+        self._left -= 1
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._prefix)
+        cdef str made = PyUnicode_New(size + 21, 127)
+        cdef unsigned char* to = <unsigned char*> PyUnicode_DATA(made)
+        cdef const unsigned char* chance = (
+            <const unsigned char*> PyBytes_AS_STRING(self._block) + 8 * self._left
+        )
+        memcpy(to, PyBytes_AS_STRING(self._prefix), size)
+        to += size
+        to[0] = _DIGITS[counter >> 8]
+        to[1] = _DIGITS[(counter >> 4) & 15]
+        to[2] = _DIGITS[counter & 15]
+        to[3] = b"-"
+        to[4] = b"89ab"[(chance[0] >> 4) & 3]
+        to[5] = _DIGITS[chance[0] & 15]
+        to[6] = _DIGITS[chance[1] >> 4]
+        to[7] = _DIGITS[chance[1] & 15]
+        to[8] = b"-"
+        cdef int i
+        for i in range(6):
+            to[9 + 2 * i] = _DIGITS[chance[2 + i] >> 4]
+            to[10 + 2 * i] = _DIGITS[chance[2 + i] & 15]
+        return made
+
+    cdef _start(self, long long ms):
+        self._last_ms = ms
+        self._counter = 0
+        text = f"{ms:012x}"
+        self._prefix = f"{text[:8]}-{text[8:]}-7".encode()
+
+
+cdef enum:
+    NEW = 1
+    STATE = 2
+    BODY = 4
+    REMOVED = 8
+
+
+cdef class Notes:
+    """What a mutation log is told of jobs; see ``storage/notes.py``."""
+
+    def __init__(self, long long rows_mark, long long bytes_mark):
+        self._dirty = []
+        self._ops = []
+        self._rows_mark = rows_mark
+        self._bytes_mark = bytes_mark
+
+    cpdef added(self, Job job):
+        """Note a job that was never written before."""
+        if not job.dirty:
+            job.dirty = NEW
+            self._dirty.append(job)
+        elif job.dirty & NEW:
+            job.dirty &= ~REMOVED
+        else:
+            job.dirty = job.dirty & ~REMOVED | BODY | STATE
+        self._size_bytes += PyBytes_GET_SIZE(job.data)
+        if len(self._dirty) >= self._rows_mark or self._size_bytes >= self._bytes_mark:
+            self._reached()
+
+    cpdef changed(self, Job job):
+        """Note a change of the job's state row."""
+        if not job.dirty:
+            job.dirty = STATE
+            self._dirty.append(job)
+            if len(self._dirty) >= self._rows_mark:
+                self._reached()
+        else:
+            job.dirty = job.dirty & ~REMOVED | STATE
+
+    cpdef removed(self, Job job):
+        """Note that the job is gone from the file."""
+        cdef bint is_fresh = not job.dirty
+        job.dirty |= REMOVED
+        if is_fresh:
+            self._dirty.append(job)
+            if len(self._dirty) >= self._rows_mark:
+                self._reached()
+
+    def sync(self, undo=None, tuple args=(), then=None, bint durable=False):
+        """Let the running operation's answer wait for the commit of what was logged until now."""
+        self.answer_waits = 1
+        if undo is not None or then is not None:
+            self._ops.append((undo, args, then))
+        if durable:
+            self._is_durable = True
+        if not self._is_soon:
+            self._wake()
+
+    cdef undo_with(self, object undo, tuple args):
+        self.answer_waits = 1
+        self._ops.append((undo, args, None))
+        if not self._is_soon:
+            self._wake()
+
+    cpdef claimed(self):
+        """Let the running operation's answer wait for the commit, but leave even if that fails."""
+        if not self.answer_waits:
+            self.answer_waits = 2
+        if not self._is_soon:
+            self._wake()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from bunqueue import compiled
 from bunqueue.engine import dependencies, keys, proofs, repeats
 from bunqueue.engine.events import emit
 from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
@@ -569,6 +570,10 @@ def _admit_plain(
     if queue.waiters:
         engine.serve(queue, now)
     return job
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    _admit_plain = compiled.part("hot").admit_plain
 
 
 def _admit_later(engine: "Engine", queue: Queue, entry: Entry, now: int) -> str:

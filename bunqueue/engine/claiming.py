@@ -6,8 +6,9 @@ per queue with waiters looks again.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bunqueue import compiled
 from bunqueue.engine.events import emit
 from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.job import Delivery, Job, note
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # A batch ends with the job that passes this. Its reply fits a frame of 64 MiB, with room for one
 # more payload and the jobs' own fields; copying it holds nobody up: loadtests/hub.py pull-large.
 CLAIM_BYTES_MAX = 16 << 20
+
+_hot: Any = compiled.part("hot")
 
 
 def pull(
@@ -94,10 +97,16 @@ def claim(
     if not gate.is_open:
         count = min(count, gate.room(len(queue.active), now))
     jobs: list[Job] = []
+    room_bytes = CLAIM_BYTES_MAX
+    if _hot is not None and terms is None and not is_detached:
+        jobs = _hot.claim_plain(engine, queue, peer, count, owner, ttl_ms, now)
+        if len(jobs) >= count:
+            return jobs
+        room_bytes -= sum([len(job.data) for job in jobs])
+    claimed = len(jobs)  # and counted
     storage = engine.storage
     holder = None if is_detached and owner is None else peer
     is_plain = terms is None and run_set.groups is None
-    room_bytes = CLAIM_BYTES_MAX
     while len(jobs) < count and room_bytes > 0:
         job = run_set.take() if is_plain else run_set.take_for(terms, now)
         if job is None:
@@ -128,8 +137,8 @@ def claim(
             queue.events_total += 1
         jobs.append(job)
         room_bytes -= len(job.data)
-    if jobs:
-        engine.totals.pulled += len(jobs)
+    if len(jobs) > claimed:
+        engine.totals.pulled += len(jobs) - claimed
         if not gate.is_open:
             gate.took(len(jobs))
     return jobs

@@ -9,7 +9,7 @@ lock of the queue it is about, does all of its work without a switch, and return
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import (
     admission,
@@ -179,6 +179,7 @@ class Engine:
         self.started_at = 0
         self.last_now = 0
         self.deaf_at: int | None = None
+        self.core: Any = None  # what the compiled operations have found of it
         self._completed: deque[Job] = deque()
         self._is_evicting = False
         self.on_shrunk: Callable[[], None] | None = None

@@ -5,6 +5,9 @@ are drawn in blocks, because one system call per id would cost more than the res
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bunqueue import compiled
 
 _COUNTER_TEXTS = tuple(f"{value:03x}" for value in range(4096))
 _BLOCK = 1024
@@ -46,3 +49,7 @@ class Ids:
             for at in range(0, len(digits), 16)
         ]
         return self._tails
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    Ids = compiled.part("records").Ids

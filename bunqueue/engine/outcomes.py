@@ -8,6 +8,7 @@ between another attempt and the dead letters (engine.md 4.2).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bunqueue import compiled
 from bunqueue.engine import keys, leases, proofs
 from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.deadletters import bury
@@ -37,6 +38,8 @@ ERROR_CHARS_MAX = 32_768  # a failure's text is cut, so that failures cannot fil
 STACK_LINES_MAX = 100  # engine.md 6.2
 HISTORY_MAX = 1000  # charged attempts kept per generation; as many as a job may have
 CRON_KEY_PREFIX = "cron:"
+
+_hot: Any = compiled.part("hot")
 
 
 def ack(
@@ -87,6 +90,8 @@ def _never_mind(engine: "Engine", job_id: str, token: str | None) -> bool:
 
 
 def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, now: int) -> None:
+    if _hot is not None and not remove and _hot.complete_plain(engine, job, result, now):
+        return
     queue = job.queue
     place = job.place
     delivery = job.delivery

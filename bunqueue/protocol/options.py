@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bunqueue.protocol.codec import pack
+from bunqueue.protocol.codec import InvalidFrame, decode, pack
 from bunqueue.protocol.fields import (
     TAG_CHARS_MAX,
     Check,
@@ -373,3 +373,26 @@ def _hashable(value: Any) -> Any:
 
 # Says whether a request sets no job option at all; the set's own method, since every push asks.
 sets_no_option: Callable[[Mapping[str, Any]], bool] = WIRE_NAMES.isdisjoint
+
+
+# What makes a push more than a job in the run set.
+_UNUSUAL = frozenset(
+    {option.wire for option in OPTIONS if option.per_job and option.wire != "priority"}
+    | {"durable", "ttl", "repeat", "sizeLimit"}
+)
+
+
+def ordinary_options(raw: bytes) -> tuple[JobOptions, int] | None:
+    """Return the shared options and the priority that a packed map of options comes to.
+
+    None if the map is refused or odd, or if the options ask for more than a place in the run set.
+    """
+    try:
+        given = decode(raw)
+    except InvalidFrame:
+        return None
+    if len(given) != int.from_bytes(raw[1:3], "big") or not _UNUSUAL.isdisjoint(given):
+        return None
+    if check_options(given) is not None:
+        return None
+    return shared_options(given), int(given.get("priority") or 0)

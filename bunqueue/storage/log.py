@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine.ports import BODY, MUST_COMMIT, NEW, NO_WAIT, REMOVED, SHOULD_COMMIT, STATE
+from bunqueue.engine.ports import BODY, REMOVED
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema, writer
 from bunqueue.storage.batch import (
@@ -35,14 +35,13 @@ from bunqueue.storage.batch import (
     without_image,
 )
 from bunqueue.storage.loop import Callback, Loop
+from bunqueue.storage.notes import Notes, Op
 from bunqueue.storage.ports import Writer
 
 if TYPE_CHECKING:
     from bunqueue.engine.job import Job
 
 log = logging.getLogger(__name__)
-
-Op = tuple[Callable[..., None] | None, tuple[Any, ...], Callable[..., None] | None]
 
 FLUSH_MS: Final = 10  # how long a plain push may stay in memory alone, engine.md 11.1
 FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
@@ -91,7 +90,7 @@ class _InFlight:
         self.at = time.monotonic()
 
 
-class MutationLog:
+class MutationLog(Notes):
     """Fulfils ``ports.Storage`` but for ``load``, in front of a ``Writer``.
 
     Attributes:
@@ -111,8 +110,7 @@ class MutationLog:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Args: seq_reserved: no admission number above it is known to the file."""
-        self.answer_waits = NO_WAIT
-        self.is_refusing = False
+        super().__init__(_ANYTHING, REFUSED_BYTES)
         self.before_cut: Callable[[], None] | None = None
         self.on_dropped: Callable[[Job, str], None] | None = None
         self.on_fatal: Callable[[str], None] | None = None
@@ -121,19 +119,11 @@ class MutationLog:
         self._loop = loop
         self._clock_ms = clock_ms
         # What has been noted and is not in flight.
-        self._dirty: list[Job] = []
-        self._append = self._dirty.append
         self._puts: Puts = {}
-        self._ops: list[Op] = []
         self._held: list[Callable[[bool], None]] = []
-        self._is_durable = False
-        self._size_bytes = 0
         # When to write it.
-        self._rows_mark = _ANYTHING  # at how many dirty jobs `_reached` has something to do
-        self._bytes_mark = REFUSED_BYTES
         self._has_timer = False
         self._is_due = False  # the timer went off while a batch was in flight
-        self._is_soon = False
         # What became of it.
         self._in_flight: _InFlight | None = None
         self._number = 0
@@ -150,52 +140,15 @@ class MutationLog:
 
     # -- notes: once per job and move, so flat -----------------------------------------------------
 
-    def added(self, job: "Job") -> None:
-        """Note a job that was never written before.
-
-        A job that is already noted as written (an undo may say so to be safe) stays written.
-        """
-        dirty = job.dirty
-        if not dirty:
-            job.dirty = NEW
-            self._append(job)
-        elif dirty & NEW:
-            job.dirty = dirty & _ALL_BUT_REMOVED
-        else:
-            job.dirty = dirty & _ALL_BUT_REMOVED | BODY | STATE
-        size_bytes = self._size_bytes = self._size_bytes + len(job.data)
-        if len(self._dirty) >= self._rows_mark or size_bytes >= self._bytes_mark:
-            self._reached()
-
-    def changed(self, job: "Job") -> None:
-        """Note a change of the job's state row."""
-        dirty = job.dirty
-        if not dirty:
-            job.dirty = STATE
-            self._append(job)
-            if len(self._dirty) >= self._rows_mark:
-                self._reached()
-        elif not dirty & STATE or dirty & REMOVED:
-            job.dirty = dirty & _ALL_BUT_REMOVED | STATE
-
     def rewritten(self, job: "Job") -> None:
         """Note a change of what was given at admission: payload, options, priority, keys, edges."""
         dirty = job.dirty
         job.dirty = dirty & _ALL_BUT_REMOVED | BODY
         if not dirty:
-            self._append(job)
+            self._dirty.append(job)
         self._size_bytes += len(job.data)
         if len(self._dirty) >= self._rows_mark:
             self._reached()
-
-    def removed(self, job: "Job") -> None:
-        """Note that the job is gone from the file."""
-        dirty = job.dirty
-        job.dirty = dirty | REMOVED
-        if not dirty:
-            self._append(job)
-            if len(self._dirty) >= self._rows_mark:
-                self._reached()
 
     def put(self, table: str, key: str, values: tuple[Any, ...]) -> None:
         """Note a row of a small table."""
@@ -209,29 +162,6 @@ class MutationLog:
         self._puts[table, key] = None
         if self._rows_mark == _ANYTHING:
             self._reached()
-
-    def sync(
-        self,
-        undo: Callable[..., None] | None = None,
-        args: tuple[Any, ...] = (),
-        then: Callable[..., None] | None = None,
-        durable: bool = False,
-    ) -> None:
-        """Let the running operation's answer wait for the commit of what was logged until now."""
-        self.answer_waits = MUST_COMMIT
-        if undo is not None or then is not None:
-            self._ops.append((undo, args, then))
-        if durable:
-            self._is_durable = True
-        if not self._is_soon:
-            self._wake()
-
-    def claimed(self) -> None:
-        """Let the running operation's answer wait for the commit, but leave even if that fails."""
-        if not self.answer_waits:
-            self.answer_waits = SHOULD_COMMIT
-        if not self._is_soon:
-            self._wake()
 
     def hold(self, deliver: Callable[[bool], None]) -> None:
         """Call ``deliver`` after the commit of what was logged until now: True if it succeeded."""
@@ -491,7 +421,7 @@ class MutationLog:
             since = job.dirty
             if not since:
                 job.dirty = bits
-                self._append(job)
+                self._dirty.append(job)
             elif bits & REMOVED and not since & REMOVED:
                 job.dirty = since | bits & _ALL_BUT_REMOVED
             else:
