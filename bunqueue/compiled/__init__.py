@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import Any, Final
 
 PURE_VARIABLE: Final = "BUNQUEUE_PURE"
+# Raised with what the parts offer: a checkout whose parts were built before runs the Python.
+CONTRACT: Final = 2
 
 
 def part(name: str) -> Any | None:
@@ -25,10 +27,10 @@ def _is_usable() -> bool:
     if os.environ.get(PURE_VARIABLE, "") not in ("", "0"):
         return False
     try:
-        import_module("bunqueue.compiled.records")
+        records = import_module("bunqueue.compiled.records")
     except ModuleNotFoundError:
         return False  # it was never built
-    return True
+    return getattr(records, "CONTRACT", 0) == CONTRACT
 
 
 IS_COMPILED: Final = _is_usable()

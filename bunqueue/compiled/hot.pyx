@@ -45,6 +45,7 @@ cdef enum:
     CLAIM_BYTES_MAX = 16777216  # engine/claiming.py
     NAMES_MAX = 10000
     OPTION_SETS_MAX = 2000
+    EMPTY_LANES_TOLERATED = 16  # engine/lanes.py
     MUST_COMMIT = 1
     SHOULD_COMMIT = 2
     READY = 4  # server/connection.py: the answer has been made into a frame
@@ -186,6 +187,8 @@ cdef class Core:
         cdef int high = 0
         cdef object expires_at = now + ttl_ms
         if engine.listeners or not queue.gate.is_open or run_set.groups is not None:
+            return jobs
+        if len(run_set.order) > EMPTY_LANES_TOLERATED:  # Python drops those that are dry
             return jobs
         delayed = run_set.delayed
         if delayed and delayed[0][0] <= now:

@@ -98,12 +98,13 @@ def claim(
         count = min(count, gate.room(len(queue.active), now))
     jobs: list[Job] = []
     room_bytes = CLAIM_BYTES_MAX
+    counted = 0
     if _hot is not None and terms is None and not is_detached:
         jobs = _hot.claim_plain(engine, queue, peer, count, owner, ttl_ms, now)
-        if len(jobs) >= count:
+        counted = len(jobs)
+        if counted >= count:
             return jobs
         room_bytes -= sum([len(job.data) for job in jobs])
-    claimed = len(jobs)  # and counted
     storage = engine.storage
     holder = None if is_detached and owner is None else peer
     is_plain = terms is None and run_set.groups is None
@@ -137,9 +138,9 @@ def claim(
             queue.events_total += 1
         jobs.append(job)
         room_bytes -= len(job.data)
-    if len(jobs) > claimed:
-        engine.totals.pulled += len(jobs) - claimed
-        if not gate.is_open:
+    if jobs:
+        engine.totals.pulled += len(jobs) - counted
+        if not gate.is_open:  # then all of them are counted here
             gate.took(len(jobs))
     return jobs
 
