@@ -13,7 +13,7 @@ from bunqueue.cli.readers import (
     whole,
     words,
 )
-from bunqueue.cli.show import compact, job_block, log_lines
+from bunqueue.cli.show import compact, explanation_lines, job_block, log_lines
 from bunqueue.cli.table import Action, declare
 
 Reply = Mapping[str, Any]
@@ -148,6 +148,25 @@ Options:
 )
 
 ID = {"id": text("<id>")}
+
+declare(
+    "explain",
+    """
+Tell why a job is not running.
+
+Usage:
+  bunqueue explain [options] [--] <id>
+""",
+    {
+        "": Action(
+            "ExplainJob",
+            ID,
+            lambda reply: explanation_lines(reply["explanation"]),
+            status=lambda reply: int(reply["explanation"]["state"] == "unknown"),
+        )
+    },
+    examples="bunqueue explain 0192f0c1-5f0e-7d3a-8f00-000000000001",
+)
 
 declare(
     "job",

@@ -118,6 +118,21 @@ def dlq_table(reply: Reply) -> Iterator[str]:
     )
 
 
+def explanation_lines(told: Reply) -> Iterator[str]:
+    """Tell why a job is not running."""
+    yield f"Job: {told['id']}"
+    if "queue" in told:
+        yield f"Queue: {told['queue']}"
+    yield f"State: {told['state']}"
+    for reason in told["reasons"]:
+        until = f" (until {moment(reason['until'])})" if "until" in reason else ""
+        yield f"  - {reason['text']}{until}"
+        for job_id in reason.get("ids", ()):
+            yield f"      {job_id}"
+    if not told["reasons"]:
+        yield f"Nothing stands in its way; jobs before it: {told.get('ahead', 0)}"
+
+
 def log_lines(reply: Reply) -> Iterator[str]:
     """Tell a job's log."""
     logs = reply["data"]["logs"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from bunqueue.client.job import Job
 from bunqueue.client.options import compact
+from bunqueue.client.types import JobExplanation
 from bunqueue.client.waiting import wait_for_job
 from bunqueue.errors import CommandError
 
@@ -124,6 +125,15 @@ class QueueReads:
         return str(self._call("GetState", id=job_id).get("state"))
 
     get_job_state = get_state
+
+    def explain(self, job_id: str) -> JobExplanation:
+        """Tell why a job is not running; a broker of the original kind does not know. Waits.
+
+        Returns:
+            ``{"id", "queue", "state", "reasons", "ahead"}``; each reason has a ``code`` for
+            programs, a ``text`` for people, and ``until`` (epoch ms) where time takes it away.
+        """
+        return cast(JobExplanation, self._call("ExplainJob", id=job_id)["explanation"])
 
     def get_result(self, job_id: str, default: Any = None) -> Any:
         """Return a job's result, or ``default`` when it has none. Waits."""

@@ -16,6 +16,7 @@ __all__ = [
     "DlqFilter",
     "FlowSpec",
     "IntegerPolicy",
+    "JobExplanation",
     "JobOptions",
     "LoggerLike",
     "RepeatOptions",
@@ -55,6 +56,16 @@ class RepeatOptions(TypedDict, total=False):
     skip_if_no_worker: bool | None
     skip_missed_on_restart: bool | None
     prevent_overlap: bool | None
+
+
+class JobExplanation(TypedDict, total=False):
+    """Why a job is not running, ``Queue.explain``; a reason has ``code``, ``text``, ``until``..."""
+
+    id: str
+    queue: str
+    state: str
+    reasons: list[dict[str, Any]]
+    ahead: int
 
 
 class DlqFilter(TypedDict, total=False):

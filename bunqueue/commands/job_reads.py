@@ -56,6 +56,13 @@ def get_state(peer: Peer, request: Request) -> Reply:
     return {"ok": True, "id": job_id, "state": peer.engine.state(job_id, peer.now())}
 
 
+@command("ExplainJob", JOB_ID)
+def explain_job(peer: Peer, request: Request) -> Work[Reply]:
+    """Tell why a job is not running; no command of the original server."""
+    told = yield from peer.engine.explain(request["id"], peer.now())
+    return {"ok": True, "explanation": told}
+
+
 @command("GetResult", JOB_ID)
 def get_result(peer: Peer, request: Request) -> Reply:
     """Return a completed job's result; the key is absent when there is none."""

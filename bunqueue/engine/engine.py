@@ -19,6 +19,7 @@ from bunqueue.engine import (
     cron_control,
     deadletters,
     dependencies,
+    explain,
     failures,
     figures,
     flow_admission,
@@ -218,6 +219,7 @@ class Engine:
     find = reads.find
     find_by_custom_id = reads.find_by_custom_id
     state = reads.state
+    explain = explain.explain
     list_jobs = reads.list_jobs
     counts = reads.counts
     count = reads.count

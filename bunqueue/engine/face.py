@@ -230,6 +230,10 @@ class EngineFace(Protocol):
         """Return the job's state; "unknown" if there is none."""
         ...
 
+    def explain(self, job_id: str, now: int) -> Work[dict[str, Any]]:
+        """Tell why a job is not running."""
+        ...
+
     def list_jobs(
         self,
         queue_name: str,

@@ -171,6 +171,11 @@ class Groups:
         self._rests: set[tuple[float, str]] = set()  # what is in it: every change of terms asks
         self._terms = NO_TERMS
 
+    @property
+    def last_terms(self) -> GroupTerms:
+        """On which terms somebody pulled last."""
+        return self._terms
+
     def open(self, group_id: str) -> Group:
         """Return the group of that name, made now if there is none."""
         group = self.by_id.get(group_id)

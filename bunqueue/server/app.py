@@ -7,13 +7,13 @@ from typing import Any, Final
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, Rule
 
-from bunqueue.server import health
+from bunqueue.server import health, jobs
 from bunqueue.server.routes import ROUTES, Request, Response, Route, Site, refusal
 
 log = logging.getLogger(__name__)
 
 # Importing them has filled the table.
-MODULES = (health,)
+MODULES = (health, jobs)
 
 PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE, OPTIONS",

@@ -167,3 +167,14 @@ def test_a_handler_that_moves_its_job_ends_it(transport: Transport) -> None:
     assert moved.wait(10)
 
     assert (True, 0) == (job.is_delayed(), job.refresh().attempts)
+
+
+def test_a_job_is_explained(transport: Transport) -> None:
+    queue = transport.queue()
+    job = queue.add("x", delay=60_000)
+
+    told = queue.explain(job.id)
+
+    assert (job.id, "delayed") == (told["id"], told["state"])
+    assert ["delayed", "no-worker"] == [reason["code"] for reason in told["reasons"]]
+    assert "unknown" == queue.explain("nobody")["state"]

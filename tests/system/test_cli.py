@@ -176,6 +176,19 @@ def test_version_asks_http_one_port_above(tmp_path):
     assert re.fullmatch(r"client 0\.1\.0 \(.+\)\nserver \d+\.\d+\.\d+ \(.+\)\n", version)
 
 
+def test_explain_says_why_a_job_is_not_running(broker):
+    pushed = bunqueue("push", "later", "1", "--delay", "60s", broker=broker)
+    job_id = pushed.out.removeprefix("Job created: ").strip()
+
+    told = bunqueue("explain", job_id, broker=broker)
+
+    assert 0 == told.status
+    lines = told.out.splitlines()
+    assert [f"Job: {job_id}", "Queue: later", "State: delayed"] == lines[:3]
+    assert lines[3].startswith("  - It is delayed. (until ")
+    assert 1 == bunqueue("explain", "nobody", broker=broker).status
+
+
 def test_a_version_that_reaches_no_server_is_no_error():
     done = bunqueue("version", "-p", str(free_port()))
 

@@ -12,6 +12,8 @@ from gevent.event import Event as Flag
 from gevent.socket import create_connection
 from gevent.socket import socket as HubSocket
 
+from bunqueue.broker import LocalPeer
+from bunqueue.commands import dispatch
 from bunqueue.compiled import CORE
 from bunqueue.config import Settings
 from bunqueue.errors import ConfigError
@@ -137,6 +139,15 @@ def test_a_storage_in_trouble_is_told(site: Site, monkeypatch: pytest.MonkeyPatc
 
 
 # -- rules for all routes --------------------------------------------------------------------------
+
+
+def test_a_job_is_explained(site: Site) -> None:
+    dispatch(LocalPeer(site.broker), {"cmd": "PUSH", "queue": "q", "jobId": "a/b", "delay": 60_000})
+
+    status, _, body = site.ask("GET", "/jobs/a/b/explain")
+
+    assert (200, "delayed") == (status, json.loads(body)["explanation"]["state"])
+    assert 404 == site.ask("GET", "/jobs/nobody/explain")[0]
 
 
 def test_an_unknown_path_is_not_found(site: Site) -> None:
