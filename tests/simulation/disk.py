@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 import marshal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bunqueue.storage import schema, writer
-from bunqueue.storage.rows import PLAIN_COLUMNS, PLAIN_STATE_COLUMNS, jobs_of
+from bunqueue.storage.ports import Images
+from bunqueue.storage.rows import PLAIN_COLUMNS, PLAIN_STATE_COLUMNS, images, jobs_of
 
 Row = tuple[Any, ...]
 
@@ -166,6 +167,8 @@ class SimulatedWriter:
         failures, deaths, late: How often that was done.
     """
 
+    kind = "simulated"
+
     def __init__(self, file: SimulatedFile, loop: SimulatedLoop) -> None:
         self.file = file
         self.mode = "quick"
@@ -179,6 +182,10 @@ class SimulatedWriter:
     def start(self, listener: Any) -> None:
         """Begin."""
         self._listener = listener
+
+    def images(self, jobs: Iterable[Any]) -> Images:
+        """Return the rows that the jobs need now."""
+        return images(jobs)
 
     def submit(self, batch: writer.Batch) -> None:
         """Take the batch, as it goes through the socket."""
