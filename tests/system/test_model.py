@@ -1,0 +1,108 @@
+"""A real broker is held against the model, in short; the long form is ``python -m tests.model``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from bunqueue.broker import Broker
+from bunqueue.commands.registry import COMMANDS
+from tests.model.checks import INVARIANTS, unchecked
+from tests.model.episodes import EPISODES
+from tests.model.machine import Histories, forget_world, the_world
+from tests.model.run import run
+
+pytestmark = pytest.mark.slow
+
+assert Broker  # the commands are declared
+
+SEED: Final = 1
+HISTORIES, STEPS = 2, 25
+# Every rule of a random history takes its turn once in this one, so that nothing is left to luck.
+OPTIONS: Final = {
+    "priority": 0, "lifo": False, "delay": 0, "maxAttempts": 3, "backoff": 0,
+    "removeOnComplete": False, "removeOnFail": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broker() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        forget_world()
+
+
+def test_random_histories_go_as_the_model_says() -> None:
+    run(Histories, SEED, HISTORIES, STEPS, shrinks=False)
+
+
+def test_each_episode_ends_as_it_should() -> None:
+    for episode in EPISODES:
+        episode(the_world())
+
+
+def test_one_history_of_every_rule_goes_as_the_model_says() -> None:
+    history = Histories()
+    history.start()
+    every_rule(history)
+    history.teardown()
+
+
+def test_no_command_that_changes_something_was_left_out() -> None:
+    sent = the_world().counts
+    assert [] == [row.name for row in COMMANDS.values() if row.mutates and not sent[row.name]]
+
+
+def test_each_invariant_was_looked_at() -> None:
+    assert 50 == len(INVARIANTS)
+    assert [] == unchecked()
+
+
+def every_rule(history: Histories) -> None:
+    """Take each rule once, in an order in which each finds something to do."""
+    history.push(0, dict(OPTIONS), True)
+    history.push_again(1, 0, dict(OPTIONS))
+    history.push_many(0, [dict(OPTIONS)] * 4)
+    history.pull(0, 0, True)
+    history.what_is_not_legal_changes_nothing(0)
+    history.end_with_a_wrong_token(0, "ACK")
+    history.progress(0, 50)
+    history.renew(0, "JobHeartbeat")
+    history.renew(0, "ExtendLock")
+    history.move_to_delayed(0, 3_600_000)
+    history.promote(0, "ChangeDelay")
+    history.pull(0, 0, True)
+    history.move_to_wait(0)
+    history.pull_many(0, 2)
+    history.fail(0, True)
+    history.retry_dead(0)
+    history.pull(0, 0, False)
+    history.sleep()
+    history.pull(0, 0, True)
+    history.kill()
+    history.ack_late(0)
+    history.retry_completed(0)
+    history.pull(0, 1, True)
+    history.drop(1)
+    history.pull(0, 0, True)
+    history.stop()
+    history.pull(0, 0, True)
+    history.ack(0, 7)
+    history.pull_many(0, 1)
+    history.ack_many(0)
+    history.update(0, 3)
+    history.change_priority(0, 4, True)
+    history.push(2, OPTIONS | {"delay": 3_600_000}, False)
+    history.promote(0, "Promote")
+    history.end_unworked(0, "Cancel")
+    history.push(1, dict(OPTIONS), True)
+    history.pull(1, 0, True)
+    history.fail(0, True)
+    history.remove_dead(0)
+    history.pause(0, True)
+    history.pause(0, False)
+    for command in ("Drain", "PurgeDlq", "Obliterate", "Clean"):
+        history.empty(0, command)
