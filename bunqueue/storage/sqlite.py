@@ -210,8 +210,11 @@ def open_checked(path: str) -> apsw.Connection:
         close_fd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_MS)
+        # Until it is known to be sound: to close it would else bring what its log holds into it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(_has_log(path)))
         _check_origin(path, connection)
         _check_integrity(path, connection)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         _warn_of_second_name(path)
         _bring_up_to_date(connection)
     except OSError as error:
@@ -225,6 +228,12 @@ def open_checked(path: str) -> apsw.Connection:
             connection.close()
         raise
     return connection
+
+
+def _has_log(path: str) -> bool:
+    """Say whether a process that did not end well has left a log; an empty one is nobody's."""
+    log_path = f"{path}-wal"
+    return os.path.exists(log_path) and os.path.getsize(log_path) > 0
 
 
 def _warn_of_second_name(path: str) -> None:
@@ -266,6 +275,7 @@ def _check_integrity(path: str, connection: apsw.Connection) -> None:
 def _damaged(path: str, what: object) -> str:
     return (
         f"{path} is damaged ({what}); it was left as it is: restore it from a backup,"
+        f" save what can be read with 'sqlite3 {path} .recover',"
         f" or move it and the files beside it (-wal, -shm) away to begin with an empty one"
     )
 

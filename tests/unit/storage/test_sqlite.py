@@ -115,7 +115,8 @@ def test_a_damaged_file_is_refused_and_left_alone(path, content):
     path.write_bytes(content)
 
     assert "is damaged" in (text := refusal(path))
-    assert "restore it from a backup, or move it" in text
+    assert "restore it from a backup, save what" in text
+    assert "or move it" in text
 
 
 def test_a_damaged_page_is_found_before_anything_is_written(path):
@@ -205,3 +206,27 @@ def test_an_error_met_while_reading_is_told_with_the_path(path):
         list(saved.jobs(NamedQueue))
     storage._reader = None
     storage.close()
+
+
+def test_a_damaged_file_and_the_log_beside_it_stay_as_they_are(path, tmp_path):
+    opened(path).close()
+    connection = apsw.Connection(str(path))
+    connection.execute("INSERT INTO meta VALUES ('old', zeroblob(200000))")
+    connection.wal_checkpoint()
+    connection.execute("INSERT INTO meta VALUES ('new', zeroblob(50000))")
+    left = tmp_path / "left.db"  # as a broker that was killed leaves it
+    log = tmp_path / "left.db-wal"
+    left.write_bytes(path.read_bytes())
+    log.write_bytes((path.parent / "data.db-wal").read_bytes())
+    connection.close()
+    with left.open("r+b") as file:
+        file.seek(sqlite.PAGE_BYTES)
+        file.write(b"\xff" * sqlite.PAGE_BYTES)
+    before = left.read_bytes(), log.read_bytes()
+
+    with pytest.raises(StorageFailed, match=r"(?s)is damaged.*\.recover") as refused:
+        opened(left)
+    assert str(left) in str(refused.value)
+    del refused
+
+    assert before == (left.read_bytes(), log.read_bytes())
