@@ -484,6 +484,7 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     if job.id in engine.graph.consumers:
         outlive(engine, job)
     del job.queue.completed[job.id]
+    engine.unretain(job)
     move(job, "rerun")
     note(job, "waiting", now)
     job.attempts = 0

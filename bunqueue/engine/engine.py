@@ -6,7 +6,7 @@ lock of the queue it is about, does all of its work without a switch, and return
 ``Later``.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,6 @@ from bunqueue.engine.places import forget
 from bunqueue.engine.ports import Peer, Storage
 from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.settings import EngineSettings
-from bunqueue.engine.states import COMPLETED
 from bunqueue.engine.timers import Timers
 from bunqueue.errors import StorageFailed
 from bunqueue.protocol.options import JobOptions
@@ -181,7 +180,7 @@ class Engine:
         self.last_now = 0
         self.deaf_at: int | None = None
         self.core: Any = None  # what the compiled operations have found of it
-        self._completed: deque[Job] = deque()
+        self._completed: OrderedDict[Job, None] = OrderedDict()  # popped in front: no plain dict
         self._is_evicting = False
         self.on_shrunk: Callable[[], None] | None = None
 
@@ -344,10 +343,14 @@ class Engine:
 
     def retain(self, job: Job) -> None:
         """Keep a completed job; the oldest go when there are too many."""
-        self._completed.append(job)
+        self._completed[job] = None
         if len(self._completed) > self.settings.max_completed_jobs and not self._is_evicting:
             self._is_evicting = True
             self.timers.add(self.last_now, self._evict, None)
+
+    def unretain(self, job: Job) -> None:
+        """Note that a completed job is not kept any more."""
+        self._completed.pop(job, None)
 
     def _evict(self, _first: object, _second: object, now: int) -> None:
         self.run(self._evicting(), now)
@@ -365,25 +368,20 @@ class Engine:
             self._is_evicting = False
 
     @property
-    def retained(self) -> deque[Job]:
-        """The completed jobs that are kept, in order of completion, and some that have gone."""
+    def retained(self) -> OrderedDict[Job, None]:
+        """The completed jobs that are kept, in order of completion."""
         return self._completed
 
     def oldest_completed(self) -> Job | None:
         """Return the kept job that completed first, or None."""
-        completed = self._completed
-        while completed and not _is_kept(completed[0]):
-            completed.popleft()
-        return completed[0] if completed else None
+        return next(iter(self._completed), None)
 
     def drop_oldest_completed(self) -> None:
         """Forget the kept job that completed first."""
         job = self.oldest_completed()
         if job is not None:
-            self._completed.popleft()
             with job.queue.shard.lock:
-                if _is_kept(job):
-                    forget(self, job)
+                forget(self, job)
 
     # -- the life of a connection and of the broker -----------------------------------------------
 
@@ -449,10 +447,6 @@ class Engine:
     def options_with(self, options: JobOptions, wire_name: str, value: object) -> JobOptions:
         """Return a copy of the shared options with one of them changed."""
         return JobOptions({**options.given, wire_name: value})
-
-
-def _is_kept(job: Job) -> bool:
-    return job.place == COMPLETED
 
 
 def _fnv1a(text: str) -> int:

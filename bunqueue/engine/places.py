@@ -29,6 +29,7 @@ def take_out(engine: "Engine", job: Job) -> None:
         del queue.parked[job.id]
     elif place == COMPLETED:
         del queue.completed[job.id]
+        engine.unretain(job)
     elif place == FAILED:
         del queue.failed[job.id]
     elif place == ADMITTED:
@@ -58,6 +59,7 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
         queue.parked[job.id] = job
     elif place == COMPLETED:
         queue.completed[job.id] = job
+        engine.retain(job)
         queue.is_disordered = True
     elif place == FAILED:
         queue.failed[job.id] = job

@@ -82,7 +82,6 @@ def recover(engine: "Engine", now: int) -> Recovered:
             found.pending += 1
     for job in sorted(completed, key=lambda job: (job.finished_at, job.seq)):
         put_in(engine, job, now)
-        engine.retain(job)
     found.completed = len(completed)
     for job in interrupted:
         put_in(engine, job, now)

@@ -345,6 +345,41 @@ def test_the_oldest_completed_jobs_make_room() -> None:
     assert ["unknown"] * 3 == [world.state(job_id) for job_id in ids[:3]]
 
 
+def test_completed_jobs_that_are_gone_take_nobody_s_place() -> None:
+    world = World(settings=EngineSettings(max_completed_jobs=20))
+    first = held(world)
+    world.ok("ACK", id=first)
+    for _ in range(19):
+        job_id = world.push(queue="other")
+        world.ok("PULL", queue="other")
+        world.ok("ACK", id=job_id)
+    world.ok("Obliterate", queue="other", force=True)
+    for _ in range(15):
+        world.ok("ACK", id=held(world))
+
+    world.forward(1)
+
+    assert {"completed": 16} == world.counts()
+    assert "completed" == world.state(first)
+
+
+def test_a_job_that_completes_again_and_again_takes_one_place() -> None:
+    world = World(settings=EngineSettings(max_completed_jobs=20))
+    again = held(world)
+    world.ok("ACK", id=again)
+    for _ in range(25):
+        world.ok("RetryCompleted", queue="q", id=again)
+        world.pull()
+        world.ok("ACK", id=again)
+    for _ in range(10):
+        world.ok("ACK", id=held(world))
+
+    world.forward(1)
+
+    assert {"completed": 11} == world.counts()
+    assert [again] == [job.id for job in world.engine.retained][:1]
+
+
 def test_a_completed_job_that_ran_again_counts_from_its_second_completion() -> None:
     world = World(settings=EngineSettings(completed_retention_ms=MINUTE))
     again = held(world)
