@@ -269,10 +269,11 @@ class Histories(RuleBasedStateMachine):
     @rule(which=choices, cmd=st.sampled_from(("Cancel", "Discard")))
     @checks("I4", "I10")
     def end_unworked(self, which: int, cmd: str) -> None:
+        """A discarded job is kept as a dead letter, whatever removeOnFail says of failures."""
         job = self._any(which, "queued")
         if job is not None:
             self.world.ok(cmd, id=job.id)
-            if cmd == "Cancel" or job.remove_on_fail:
+            if cmd == "Cancel":
                 self.oracle.remove(job)
             else:
                 job.place, job.lost_token, job.plain_at = "failed", None, None
