@@ -155,12 +155,7 @@ class Queue(
             ConnectionClosedError: Unreachable, lost, or closed.
         """
         fields = self._fields(name, data, options)
-        if (
-            self._batching is None
-            or self.embedded  # there is no round trip to share
-            or fields.get("durable")
-            or not UNBATCHED.isdisjoint(fields)
-        ):
+        if self._batching is None or fields.get("durable") or not UNBATCHED.isdisjoint(fields):
             reply = self.connection.call({"cmd": "PUSH", "queue": self.queue_key, **fields})
             job_id = str(reply["id"])
         else:
