@@ -551,10 +551,13 @@ def test_usr1_shows_what_every_greenlet_does(memory_broker: BrokerProcess) -> No
     assert 200 == get(memory_broker, "/live")[0]
 
 
-def test_a_writer_that_cannot_be_replaced_ends_the_server_with_status_1(tmp_path: Path) -> None:
+def test_a_writer_that_cannot_be_replaced_ends_the_server_with_status_1(
+    tmp_path: Path,
+) -> None:
     """The data file's directory goes away together with the writer: no new one can open it."""
     directory = tmp_path / "data"
-    with BrokerProcess(tmp_path, data_path=directory / "q.db") as broker:
+    pure = {"BUNQUEUE_PURE": "1"}  # compiled, the writer is no process that could be killed
+    with BrokerProcess(tmp_path, data_path=directory / "q.db", env=pure) as broker:
         peers = Peers(broker)
         peers.open().call({"cmd": "PUSH", "queue": "emails", "name": "n", "data": {}})
         children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
