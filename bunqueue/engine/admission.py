@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue import compiled
 from bunqueue.engine import dependencies, keys, proofs, repeats
-from bunqueue.engine.events import emit
+from bunqueue.engine.events import announce, emit
 from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
@@ -274,7 +274,7 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
             return True
         if key and ("replace" in keys.strategy(options) or keys.owner_of(queue, key, now)):
             return True
-        if dependencies.waits_for_admission(engine, own.get("dependsOn") or ()):
+        if dependencies.waits_for_commit(engine, own.get("dependsOn") or ()):
             return True
     return False
 
@@ -621,13 +621,18 @@ def _admit(
     if key is not None:
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
+            until = owner.extra.unique_until
             if not keys.meet(engine, queue, owner, key, options, now):
-                if keys.strategy(options) == "reject":
+                is_undone = is_together or hidden is not None
+                if keys.strategy(options) == "extend" and is_undone:
+                    engine.storage.sync(keys.unextend, (engine, owner, key, until))
+                elif keys.strategy(options) == "reject":
                     told = (engine, "duplicated", queue.name, owner.id, now)
-                    if (
-                        owner.place == ADMITTED
-                    ):  # its own admission is told first, if it comes to it
+                    if owner.place == ADMITTED:
+                        # Its own admission is told first, if it comes to it.
                         engine.storage.sync(None, told, emit)
+                    elif is_undone:
+                        announce(*told)
                     else:
                         emit(*told)
                 return _twin(engine, owner)
@@ -642,7 +647,7 @@ def _admit(
         raise StorageFailed("the write backlog is full")
     job = new_job(engine, queue, entry, custom_id, now)
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
-    waits = is_tied and dependencies.waits_for_admission(engine, job.extra.depends_on)
+    waits = is_tied and dependencies.waits_for_commit(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
     ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
     for gone, _ in ended:

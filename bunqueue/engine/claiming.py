@@ -250,6 +250,19 @@ def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
         queue.wake_timer = engine.timers.add(max(at, now + 1), _look, engine, queue)
 
 
+def look_soon(engine: "Engine", queue: Queue) -> None:
+    """Have the waiters served at the next tick: an undo has made a job claimable, or room for one.
+
+    Not at once, since older undos may be to come.
+    """
+    if not queue.waiters:
+        return
+    timer = queue.wake_timer
+    if timer is not None and timer[2] is not None:
+        engine.timers.cancel(timer)
+    queue.wake_timer = engine.timers.add(engine.last_now, _look, engine, queue)
+
+
 def _look(engine: "Engine", queue: Queue, now: int) -> None:
     queue.wake_timer = None
     with queue.shard.lock:

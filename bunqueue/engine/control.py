@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import claiming, deadletters, group_control, keys, metrics, reads
-from bunqueue.engine.dependencies import has_live_consumer, outlive
+from bunqueue.engine.dependencies import has_live_consumer, outlive, tie_again
 from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
@@ -103,6 +103,7 @@ def _unchange(engine: "Engine", queue: Queue, before: Settings) -> None:
     gate.is_paused, gate.rate, gate.concurrency, queue.stall, queue.dlq = before
     gate.changed()
     store(engine, queue)
+    claiming.look_soon(engine, queue)
 
 
 def pause(engine: "Engine", queue_name: str, now: int) -> None:
@@ -497,6 +498,8 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     extra.progress_message = None
     job.stamp += 1
     job.queue.run_set.enter(job, now)
+    if extra.depends_on or extra.children_ids:
+        tie_again(engine, job)
     engine.live_again(job, now)
     engine.storage.changed(job)
 

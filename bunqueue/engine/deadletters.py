@@ -12,7 +12,7 @@ from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.slices import Work, consumed, parts
 from bunqueue.engine.states import FAILED, move
-from bunqueue.engine.undo import put_back, remember
+from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -72,8 +72,13 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
 def evict(engine: "Engine", queue: Queue) -> None:
     """Drop the oldest entries beyond the queue's ``maxEntries``."""
     queue.straighten()
+    memories = []
     while len(queue.failed) > queue.dlq.max_entries:
-        forget(engine, next(iter(queue.failed.values())))
+        oldest = next(iter(queue.failed.values()))
+        memories.append(light_memory(oldest))
+        forget(engine, oldest)
+    if memories:
+        engine.storage.sync(put_all_back, (engine, memories, engine.last_now))
 
 
 def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> bool:

@@ -176,10 +176,17 @@ def is_awaited(engine: "Engine", job_id: str) -> bool:
     return any(job_id in consumer.extra.depends_on for consumer in consumers)
 
 
-def waits_for_admission(engine: "Engine", job_ids: Iterable[str]) -> bool:
-    """Say whether one of the jobs is not committed yet."""
-    jobs = map(engine.index.get, job_ids)
-    return any(job is not None and job.place == ADMITTED for job in jobs)
+def waits_for_commit(engine: "Engine", job_ids: Iterable[str]) -> bool:
+    """Say whether the admission or the completion of one of the jobs may not be committed yet.
+
+    What depends on it is committed with it or after it, and undone with it: else it could start on
+    the strength of a completion that is taken back.
+    """
+    for job_id in job_ids:
+        job = engine.index.get(job_id)
+        if is_met(engine, job_id) if job is None else job.place in (ADMITTED, COMPLETED):
+            return True
+    return False
 
 
 def tie(engine: "Engine", job: Job, to_come: Collection[str] = ()) -> None:
@@ -263,6 +270,29 @@ def untie(engine: "Engine", job: Job) -> None:
     engine.storage.sync(_retie, (engine, job, unpinned))
 
 
+def tie_again(engine: "Engine", job: Job) -> None:
+    """Enter a completed job that runs once more under the ids it refers to; it misses none."""
+    extra = job.own_extra()
+    if extra.flow is None:  # it was read from a file
+        extra.flow = Ties(set())
+    _enter_again(engine, job)
+    engine.storage.sync(_untie_again, (engine, job))
+
+
+def _enter_again(engine: "Engine", job: Job) -> None:
+    register(engine, job)
+    ties = job.extra.flow
+    if ties is not None:
+        for child_id, record in ties.records.items():
+            engine.storage.put(FAILURES, record_key(job.id, child_id), record)
+
+
+def _untie_again(engine: "Engine", job: Job) -> None:
+    """Undo ``tie_again`` where the job is completed as before."""
+    if job.place == COMPLETED:
+        untie(engine, job)
+
+
 def part(engine: "Engine", job: Job, job_id: str) -> Proof | None:
     """Take the job out from under one id; return the proof that nobody needs any more, if any."""
     consumers = engine.graph.consumers
@@ -280,14 +310,10 @@ def _retie(engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]]) -> Non
     """Undo ``untie`` where the job has come back."""
     if job.place in (COMPLETED, GONE) or engine.index.get(job.id) is not job:
         return
-    register(engine, job)
+    _enter_again(engine, job)
     for job_id, proof in unpinned:
         if job_id in engine.graph.proofs:
             proofs.add(engine, job_id, proof, is_pinned=True)
-    ties = job.extra.flow
-    if ties is not None:
-        for child_id, record in ties.records.items():
-            engine.storage.put(FAILURES, record_key(job.id, child_id), record)
 
 
 def record_key(parent_id: str, child_id: str) -> str:
@@ -343,8 +369,10 @@ def prove(engine: "Engine", job: Job) -> None:
 def outlive(engine: "Engine", job: Job) -> None:
     """Let the dependencies that a completed job has met stay met although it goes or runs again.
 
-    They leave ``dependsOn``, so that no restart can mistake its successor for it.
+    They leave ``dependsOn``, so that no restart can mistake its successor for it. It is undone
+    with what made it necessary: the completion itself may be taken back next.
     """
+    parted = []
     for consumer in list(engine.graph.consumers.get(job.id, ())):
         extra = consumer.extra
         if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
@@ -352,6 +380,20 @@ def outlive(engine: "Engine", job: Job) -> None:
             if job.id not in extra.children_ids:
                 part(engine, consumer, job.id)
             engine.storage.rewritten(consumer)
+            parted.append(consumer)
+    if parted:
+        engine.storage.sync(_depend_again, (engine, job.id, parted))
+
+
+def _depend_again(engine: "Engine", job_id: str, consumers: list[Job]) -> None:
+    """Undo ``outlive``."""
+    for consumer in consumers:
+        if consumer.place == GONE:
+            continue
+        consumer.own_extra().depends_on[job_id] = None
+        if consumer.place != COMPLETED:
+            register_under(engine, consumer, (job_id,))
+        engine.storage.rewritten(consumer)
 
 
 def gone(engine: "Engine", job: Job) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.claiming import look_soon
 from bunqueue.engine.groups import Group, Rate
 from bunqueue.engine.queue import Queue
 
@@ -50,8 +51,7 @@ def _unchange(engine: "Engine", queue: Queue, group_id: str, before: Settings) -
         group.set_rate(rate)
     _store(engine, queue, group)
     queue.run_set.wake_group(group_id)
-    if queue.waiters:
-        engine.serve(queue, engine.last_now)
+    look_soon(engine, queue)
 
 
 def _store(engine: "Engine", queue: Queue, group: Group) -> None:

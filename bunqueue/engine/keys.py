@@ -75,6 +75,17 @@ def meet(
     return False
 
 
+def unextend(engine: "Engine", owner: "Job", key: str, until: int | None) -> None:
+    """Undo an extension: the owner has its key until ``until`` again."""
+    if owner.place not in LIVE:
+        return
+    owner.own_extra().unique_until = until
+    entry = owner.queue.keys.get(key)
+    if entry is not None and entry.job is owner:
+        entry.until = until
+    engine.storage.rewritten(owner)
+
+
 def strategy(options: JobOptions) -> str:
     """Return what a newcomer does to the owner of its key: reject, extend or replace."""
     policy = options.deduplication or {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bunqueue import compiled
 from bunqueue.engine import keys, leases, proofs
 from bunqueue.engine.backoff import retry_delay_ms
+from bunqueue.engine.claiming import look_soon
 from bunqueue.engine.deadletters import bury
 from bunqueue.engine.dependencies import completed as dependencies_completed
 from bunqueue.engine.dependencies import prove, settle, untie
@@ -28,7 +29,7 @@ from bunqueue.engine.places import (
 )
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
 from bunqueue.engine.successors import succeed
-from bunqueue.engine.undo import Memory, has_successor, put_back, remember
+from bunqueue.engine.undo import Memory, has_successor, put_back, remember, write_again
 from bunqueue.errors import Refused
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def _uncomplete(
         timeline.pop()
     put_in(engine, job, now)
     keys.reclaim(job, now)
-    engine.storage.added(job)
+    write_again(engine, job)
+    look_soon(engine, job.queue)
 
 
 def ack_batch(

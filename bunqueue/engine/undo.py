@@ -10,6 +10,7 @@ the undone operation had freed.
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
+from bunqueue.engine.claiming import look_soon
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
@@ -83,7 +84,8 @@ def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> Non
             keys.lose(job)
         if job.options.ttl is not None and place == QUEUED:
             engine.arm_ttl(job)
-        engine.storage.added(job)
+        write_again(engine, job)
+        look_soon(engine, job.queue)
 
 
 def has_successor(engine: "Engine", job: Job) -> bool:
@@ -108,4 +110,15 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
         keys.lose(job)
     if job.options.ttl is not None:
         engine.arm_ttl(job)
-    engine.storage.added(job)
+    write_again(engine, job)
+    look_soon(engine, job.queue)
+
+
+def write_again(engine: "Engine", job: Job) -> None:
+    """Note all of a job that an undo has changed; its rows may be in the file, or may be not.
+
+    One that was never written is still noted as that, since its batch has failed. To note any
+    other as new would have a later removal leave its rows in the file.
+    """
+    engine.storage.rewritten(job)
+    engine.storage.changed(job)

@@ -175,7 +175,8 @@ class Rules:
                 continue
             if place != old.place:
                 edge = (old.place, place)
-                if edge not in (own | rest if is_named else rest) and not self._is_expired(old):
+                allowed = own | rest if is_named else rest
+                if edge not in allowed and not self._is_expired(old, allowed):
                     raise Broken(f"{kind} moved {old.id} {edge}\n  {old}\n  {new}")
             if new is not None:
                 self._changed(kind, old, new)
@@ -208,10 +209,15 @@ class Rules:
         if new.place != "completed" and new.result is not None:
             raise Broken(f"{kind} left a result on {new}")
 
-    def _is_expired(self, job: Picture) -> bool:
+    def _is_expired(self, job: Picture, edges: Edges = frozenset()) -> bool:  # type: ignore[assignment]
+        """Say whether a claim would find that the job's time is over.
+
+        One that ``edges`` let into the queue may be met by a claim of the same step.
+        """
         ttl = _number(job, "ttl", 0)
         born = job.letters[2] or job.created_at
-        return job.place == "queued" and bool(ttl) and self.world.now > born + ttl
+        is_queued = job.place == "queued" or (job.place, "queued") in edges
+        return is_queued and bool(ttl) and self.world.now > born + ttl
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -222,7 +228,8 @@ class Rules:
         before, control = self.pictures, self.control
         own = EDGES.get(name, set())
         named = _named(request)
-        others: Edges = set()
+        # A job that is buried pushes the oldest dead letter out of a full queue of them.
+        others: Edges = {("failed", GONE)} if _is_bounded(control) else set()
         if name == "UpdateParent":
             named = [request["childId"], request["parentId"]]
         elif name == "RemoveUnprocessedChildren":

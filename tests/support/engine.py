@@ -138,6 +138,9 @@ class ScriptedStorage:
 
     def added(self, job: Job) -> None:
         """Note a new job."""
+        row = self.rows.get(job.id)
+        # A log would not remove rows that it takes to be unwritten.
+        assert row is None or row.seq != job.seq, f"{job.id} is in the file and noted as new"
         self._note("added", job, is_kept=True)
 
     def changed(self, job: Job) -> None:

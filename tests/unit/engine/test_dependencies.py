@@ -12,6 +12,7 @@ from bunqueue.engine.dependencies import SETTLED_PER_SLICE
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
+from tests.support.whole import check_whole
 
 MINUTE = 60_000
 
@@ -595,3 +596,70 @@ def test_a_job_leaves_no_edge_behind_to_an_id_that_was_used_again(world: World) 
     world.push(jobId="a")
 
     assert {} == world.engine.graph.consumers
+
+
+# -- found by tests/simulation --------------------------------------------------------------------
+
+
+def test_a_completed_job_that_runs_again_refers_to_its_children_again() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c")
+    world.push("b", jobId="p", childrenIds=["c"])
+    finish(world, "p", "b")
+
+    world.ok("RetryCompleted", queue="b")
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert "p" == world.pull("b")
+    finish(world, "c", "a", result=1, removeOnComplete=True)
+    assert {"c": 1} == world.ok("GetChildrenValues", id="p")["data"]["values"]
+
+
+def test_a_rerun_whose_commit_fails_leaves_the_edges_of_a_completed_job() -> None:
+    world = persistent_world()
+    world.push("b", jobId="p", childrenIds=["c"])
+    finish(world, "p", "b")
+    world = world.restart()
+    world.storage.fails = True
+    world.error("RetryCompleted", queue="b")
+    world.storage.fails = False
+
+    check_whole(world.engine, world.now, [world.peer])
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_push_that_relies_on_a_completion_is_undone_with_it(remove: bool) -> None:
+    world = persistent_world()
+    world.push(jobId="a", removeOnComplete=remove)
+    world.pull()
+    acked = world.send("ACK", id="a")
+    pushed = world.send("PUSH", queue="q", jobId="b", dependsOn=["a"])
+    assert pushed.reply is None
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    assert [False, False] == [answer.reply["ok"] for answer in (acked, pushed) if answer.reply]
+    world.push(jobId="b", dependsOn=["a"])
+    assert "waiting-children" == world.state("b")
+
+
+@pytest.mark.parametrize("command", ["RetryCompleted", "PUSH"])
+def test_an_edge_that_was_met_is_back_when_the_completion_is_undone(command: str) -> None:
+    world = persistent_world()
+    world.push("a", jobId="a")
+    world.push("a", jobId="other")
+    world.push("b", jobId="b", dependsOn=["a", "other"])
+    world.pull("a")
+    world.send("ACK", id="a")
+    world.send(command, queue="a", **({"jobId": "a"} if command == "PUSH" else {}))
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    check_whole(world.engine, world.now, [world.peer])
+    finish(world, "other", "a")
+    assert "waiting-children" == world.state("b")
+    world.ok("ACK", id="a")
+    assert "b" == world.pull("b")

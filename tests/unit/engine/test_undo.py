@@ -469,3 +469,68 @@ def test_nobody_hears_of_a_parent_that_goes_on_after_a_failure_that_failed(world
     assert INTERNAL == failed(world, "FAIL", id="c", unrecoverable=True)
 
     assert [] == world.events
+
+
+def test_an_undone_job_can_be_removed_for_good(world: World) -> None:
+    world.push(jobId="a")
+
+    assert INTERNAL == failed(world, "MoveToWait", id="a")  # which has nothing to do
+
+    world.ok("Obliterate", queue="q")
+    assert "unknown" == world.restart().state("a")
+
+
+def test_a_batch_whose_commit_fails_tells_nobody_of_its_twins(world: World) -> None:
+    world.push(uniqueKey="k")
+    world.listen()
+
+    assert INTERNAL == failed(
+        world, "PUSHB", queue="q", jobs=[{"durable": True}, {"uniqueKey": "k"}]
+    )
+
+    assert [] == world.events
+
+
+def test_a_batch_whose_commit_fails_extends_no_key(world: World) -> None:
+    world.push(jobId="a", uniqueKey="k", dedup={"ttl": 100})
+    extend = {"uniqueKey": "k", "dedup": {"ttl": MINUTE, "extend": True}}
+
+    assert INTERNAL == failed(world, "PUSHB", queue="q", jobs=[{"durable": True}, extend])
+
+    world.forward(101)
+    assert "a" != world.push(uniqueKey="k")
+
+
+@pytest.mark.parametrize(("command", "fields"), [
+    ("Cancel", JOB), ("Drain", QUEUE), ("Pause", QUEUE), ("SetConcurrency", {**QUEUE, "limit": 0}),
+    ("PauseGroup", {**QUEUE, "groupId": "g"}),
+])  # fmt: skip
+def test_a_poll_that_comes_before_the_undo_is_served_after_it(
+    world: World, command: str, fields: dict[str, Any]
+) -> None:
+    world.push(jobId="a", **({"groupId": "g"} if command == "PauseGroup" else {}))
+    world.settle()
+    world.send(command, **fields)
+    pulled = world.send("PULL", queue="q", timeout=MINUTE)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    world.forward(1)
+    world.settle()
+
+    assert pulled.reply is not None
+    assert "a" == pulled.reply["job"]["id"]
+
+
+def test_dead_letters_that_a_failed_one_had_pushed_out_come_back(world: World) -> None:
+    world.ok("SetDlqConfig", queue="q", config={"maxEntries": 1})
+    world.push(jobId="b", maxAttempts=1)
+    world.pull()
+    world.ok("FAIL", id="b", error="no")
+    world.push(jobId="a")
+
+    assert INTERNAL == failed(world, "Discard", id="a")
+
+    assert ["b"] == [job["id"] for job in world.ok("Dlq", queue="q")["jobs"]]
+    assert ["b"] == [job["id"] for job in world.restart().ok("Dlq", queue="q")["jobs"]]
