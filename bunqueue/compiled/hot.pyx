@@ -50,8 +50,9 @@ cdef enum:
     SHOULD_COMMIT = 2
     READY = 4  # server/connection.py: the answer has been made into a frame
 
-cdef str QUEUED, ACTIVE, COMPLETED
+cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
+cdef object _publish, _withdraw
 cdef object _names_part, _numbers_part, _pack_job, _options_of, _text_of
 cdef int64_t LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX
 cdef int NAME_CHARS_MAX
@@ -64,19 +65,21 @@ cdef bint _is_ready = False
 
 cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
-    global QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest
-    global _recount, _emit, _narrowed, _names_part, _numbers_part, _pack_job, _options_of, _text_of
+    global ADMITTED, QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete
+    global _complete_rest, _publish, _withdraw, _recount, _emit, _narrowed, _names_part, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
     global RUNNING, FIRST_WAITING, FIRST_PRIORITIZED, FIRST_DELAYED, _is_ready
     global PUSHED, PUSHED_MANY, NO_JOB, NO_JOB_LEASED, JOB, JOB_LEASED, JOBS, JOBS_LEASED
     global TOKEN, TOKENS, OK, REQ_ID
     from bunqueue.commands import core, job_wire, registry
-    from bunqueue.engine import claiming, metrics, outcomes, settings, states
+    from bunqueue.engine import admission, claiming, metrics, outcomes, settings, states
     from bunqueue.engine.events import emit
     from bunqueue.protocol import codec, fields, options, replies
 
-    QUEUED, ACTIVE, COMPLETED = states.QUEUED, states.ACTIVE, states.COMPLETED
+    ADMITTED, QUEUED = states.ADMITTED, states.QUEUED
+    ACTIVE, COMPLETED = states.ACTIVE, states.COMPLETED
+    _publish, _withdraw = admission.publish, admission.withdraw
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
     _options_of = options.ordinary_options
     _claim, _uncomplete, _complete_rest = claiming.claim, outcomes._uncomplete, outcomes._complete
@@ -141,37 +144,65 @@ cdef class Core:
 
     cdef Job admit(self, queue, name, bytes data, options, int priority, object now):
         """Put a job into the run set that is due now; the caller counts it and serves waiters."""
+        cdef Job job = self.made(queue, name, data, options, priority, now, QUEUED)
+        self.enter(queue, job, now)
+        self.note(job)
+        return job
+
+    cdef Job admit_durably(self, queue, name, bytes data, options, int priority, object now):
+        """Admit a job that nobody sees before it is on disk, and have it shown then."""
+        cdef Job job = self.made(queue, name, data, options, priority, now, ADMITTED)
+        queue.admitted[job.id] = job
+        self.note(job)
+        cdef tuple args = (self.engine, job, (), None, None, now)
+        if self.notes is not None:
+            self.notes.wait_for(_withdraw, args, publish_plain, True)
+        else:
+            self.storage.sync(_withdraw, args, publish_plain, durable=True)
+        return job
+
+    cdef Job made(self, queue, name, bytes data, options, int priority, object now, str place):
+        """Make a job and put it into the index."""
         cdef object engine = self.engine
         cdef long long seq = engine.seq + 1
         cdef Job job
         engine.seq = seq
-        job = new_job(self.new_id(now), seq, queue, name, data, options, now, QUEUED)
+        job = new_job(self.new_id(now), seq, queue, name, data, options, now, place)
         job.priority = priority
         (<dict> self.pieces[hash(job.id) & 255])[job.id] = job
-        cdef object run_set = queue.run_set
-        cdef object lane = (<dict> run_set.lanes).get(priority)
-        if lane is None:
-            run_set.enter(job, now)
-        else:
-            job.is_ripe = True
-            if (
-                (options is DEFAULT_OPTIONS or not options.lifo)
-                and (lane.last_run_at is now or <long long> lane.last_run_at <= <long long> now)
-                and seq > <long long> lane.last_seq
-            ):
-                lane.last_run_at = now
-                lane.last_seq = seq
-                lane.fifo.append(job)
-            else:
-                lane.add(job)
-            run_set.ready += 1
-            if priority > 0:
-                run_set.ready_high += 1
+        return job
+
+    cdef int note(self, Job job) except -1:
+        """Note that a job is new."""
         if self.notes is not None:
             self.notes.added(job)
         elif not self.is_memory:
             self.storage.added(job)
-        return job
+        return 0
+
+    cdef int enter(self, queue, Job job, object now) except -1:
+        """Put a queued job without a group that is due into its lane."""
+        cdef object run_set = queue.run_set
+        cdef long long priority = job.priority
+        cdef object lane = (<dict> run_set.lanes).get(priority)
+        if lane is None:
+            run_set.enter(job, now)
+            return 0
+        job.is_ripe = True
+        if (
+            (job.options is DEFAULT_OPTIONS or not job.options.lifo)
+            and (lane.last_run_at is now or <long long> lane.last_run_at <= <long long> now)
+            and job.seq > <long long> lane.last_seq
+        ):
+            lane.last_run_at = now
+            lane.last_seq = job.seq
+            lane.fifo.append(job)
+        else:
+            lane.add(job)
+        run_set.ready += 1
+        if priority > 0:
+            run_set.ready_high += 1
+        return 0
 
     cdef list claim(self, queue, peer, int count, owner, object ttl_ms, object now):
         """Hand out ordinary jobs from the heads of the lanes; stops before one that is not."""
@@ -277,7 +308,7 @@ cdef class Core:
         cdef tuple args = (engine, job, ACTIVE, delivery, token, now)
         if self.notes is not None:
             self.notes.changed(job)
-            self.notes.undo_with(_uncomplete, args)
+            self.notes.wait_for(_uncomplete, args, None, False)
         elif not self.is_memory:
             self.storage.changed(job)
             self.storage.sync(_uncomplete, args)
@@ -305,6 +336,25 @@ def admit_plain(engine, queue, name, bytes data, options, now):
     if queue.waiters:
         engine.serve(queue, now)
     return job
+
+
+def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
+    """Show after its commit a job that stands for itself and is due at once."""
+    cdef object queue = job.queue
+    if job.place is not ADMITTED or job.extra is not NO_EXTRA:
+        _publish(engine, job, ended, robbed, had_until, now)
+        return
+    cdef Core core = core_of(engine)
+    del queue.admitted[job.id]
+    job.place = QUEUED
+    core.enter(queue, job, now)
+    core.totals.pushed += 1
+    if engine.listeners:
+        _emit(engine, "pushed", queue.name, job.id, now, job.data)
+    else:
+        queue.events_total += 1
+    if queue.waiters:
+        engine.serve(queue, now)
 
 
 def claim_plain(engine, queue, peer, int count, owner, ttl_ms, now):
@@ -991,13 +1041,17 @@ cdef class Runner:
         payload = self.payload_of(&name, &data, end)
         if payload is None:
             return False
+        cdef bint is_durable = given[0] is not DEFAULT_OPTIONS and given[0].durable
         with queue.shard.lock:
-            job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
-            core.totals.pushed += 1
-            queue.events_total += 1
+            if is_durable and not core.is_memory:
+                job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
+            else:
+                job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
+                core.totals.pushed += 1
+                queue.events_total += 1
         self.begin(PUSHED)
         self.out.string(job.id)
-        self.end_answer(0)
+        self.end_answer(core.storage.answer_waits if is_durable else 0)
         return True
 
     cdef bint push_batch(self, const uint8_t* end, object now) except -1:

@@ -52,4 +52,4 @@ cdef class Notes:
     cpdef changed(self, Job job)
     cpdef removed(self, Job job)
     cpdef claimed(self)
-    cdef undo_with(self, object undo, tuple args)
+    cdef int wait_for(self, object undo, tuple args, object then, bint durable) except -1

@@ -15,7 +15,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
 
 
-CONTRACT = 2  # as in ``__init__.py``
+CONTRACT = 3  # as in ``__init__.py``
 
 # The stand-in for the rare fields of an ordinary job, and the class of a job's own: the engine
 # hands them over, since it is the engine that knows what is rare.
@@ -212,6 +212,10 @@ cdef class Notes:
 
     def sync(self, undo=None, tuple args=(), then=None, bint durable=False):
         """Let the running operation's answer wait for the commit of what was logged until now."""
+        self.wait_for(undo, args, then, durable)
+
+    cdef int wait_for(self, object undo, tuple args, object then, bint durable) except -1:
+        """What ``sync`` does, for other compiled modules."""
         self.answer_waits = 1
         if undo is not None or then is not None:
             self._ops.append((undo, args, then))
@@ -219,12 +223,7 @@ cdef class Notes:
             self._is_durable = True
         if not self._is_soon:
             self._wake()
-
-    cdef undo_with(self, object undo, tuple args):
-        self.answer_waits = 1
-        self._ops.append((undo, args, None))
-        if not self._is_soon:
-            self._wake()
+        return 0
 
     cpdef claimed(self):
         """Let the running operation's answer wait for the commit, but leave even if that fails."""

@@ -378,7 +378,7 @@ sets_no_option: Callable[[Mapping[str, Any]], bool] = WIRE_NAMES.isdisjoint
 # What makes a push more than a job in the run set.
 _UNUSUAL = frozenset(
     {option.wire for option in OPTIONS if option.per_job and option.wire != "priority"}
-    | {"durable", "ttl", "repeat", "sizeLimit"}
+    | {"ttl", "repeat", "sizeLimit"}
 )
 
 

@@ -54,6 +54,7 @@ class Side:
     def say(self, data: bytes, is_committed: bool) -> bytes:
         """Return what is written for these bytes, with a commit after them."""
         self.connection.received(data)
+        self.before_commit = self.state()
         self.storage.commit(is_committed)
         self.line.turn()
         said, self.line.writes = b"".join(self.line.writes), []
@@ -64,7 +65,10 @@ class Side:
         engine = self.broker.engine
         queues = {
             queue.name: (
-                [list(getattr(queue, place)) for place in ("active", "completed", "failed")],
+                [
+                    list(getattr(queue, place))
+                    for place in ("admitted", "active", "completed", "failed")
+                ],
                 (queue.events_total, queue.completed_total, queue.completed_at),
                 (queue.run_set.ready, queue.run_set.ready_high, queue.run_set.not_due),
                 [
@@ -247,6 +251,7 @@ def test_both_answer_the_same_and_hold_the_same(
         is_committed = rng.random() < 0.9
 
         assert python.say(data, is_committed) == compiled_one.say(data, is_committed), bytes(body)
+        assert python.before_commit == compiled_one.before_commit, bytes(body)
         assert python.state() == compiled_one.state(), bytes(body)
 
 
@@ -256,6 +261,7 @@ def test_a_plain_life_is_run_without_decoding() -> None:
     frames = [
         {"cmd": "PUSH", "queue": "q", "name": "n", "data": {"a": [1, {"b": None}]}, "reqId": "1"},
         {"cmd": "PUSH", "queue": "q", "data": {"name": "lifted"}, "priority": 3, "reqId": 2},
+        {"cmd": "PUSH", "queue": "q", "name": "n", "data": 1, "durable": True, "reqId": "3"},
         {"cmd": "PUSHB", "queue": "q", "jobs": [{"name": "n", "data": 1}, {"data": {}}]},
         {"cmd": "PULL", "queue": "q", "owner": "w", "timeout": 5000, "lockTtl": 30_000},
         {"cmd": "PULLB", "queue": "q", "owner": "w", "count": 2},
