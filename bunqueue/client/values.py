@@ -24,7 +24,7 @@ IntegerPolicy = Literal["auto", "float", "strict", "string", "tag"]
 INTEGER_POLICIES = ("auto", "float", "strict", "string", "tag")
 INTEGER_TAG = "$bunqueue:int"
 
-_WIDE_MARKS = (b"\xce", b"\xcf", b"\xd3")  # uint32, uint64, int64
+_WIDE_MARKS = (0xCE, 0xCF, 0xD3)  # uint32, uint64, int64
 _TAG_MARK = INTEGER_TAG.encode()
 _UNDEFINED = object()
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})

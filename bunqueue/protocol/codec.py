@@ -8,7 +8,7 @@ Outbound: integers outside -2^31 .. 2^32-1 leave as float64, because JavaScript 
 integers into big integers that break arithmetic; a peer that announced ``int64`` gets them exactly.
 
 The common frame pays for none of this: it goes through one strict ``unpackb``, and only what that
-refuses, or what holds the two bytes of an "undefined" or a piece of bytes, is looked at again.
+refuses, or what holds the first byte of an "undefined" or of bytes, is looked at again.
 
 Nesting is limited in one place, where a frame comes in: a reply wraps its jobs in further levels,
 and what msgpack could just take in, no client could read any more, nor could ``narrow`` walk it.
@@ -23,9 +23,11 @@ UINT32_MAX: Final = 2**32 - 1
 DEPTH_MAX: Final = 512  # containers inside each other in a frame, its own map included
 _MSGPACK_DEPTH_MAX: Final = 1_024  # where msgpack itself ends, at any level it is called with
 
-_UNDEFINED_EXT: Final = b"\xd4\x00"
-_BIN8: Final = b"\xc4"  # a map key may be bytes
-_INT64_MARKS: Final = (b"\xcf", b"\xd3")
+# Looked for as numbers: 0.02 us each, where one of type bytes takes 0.15.
+_EXT1: Final = 0xD4  # an "undefined" begins so
+_BIN8: Final = 0xC4  # a map key may be bytes
+_UINT64: Final = 0xCF
+_INT64: Final = 0xD3
 _CONTAINER_MARKS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _LEVELS: Final = _MSGPACK_DEPTH_MAX - DEPTH_MAX
 _CONTAINERS: Final = frozenset((dict, list))
@@ -96,7 +98,7 @@ def decode(body: bytes, outer: int = 0) -> Any:
         value = _decode_leniently(body)
         is_odd = True
     else:
-        is_odd = _UNDEFINED_EXT in body or _BIN8 in body
+        is_odd = _EXT1 in body or _BIN8 in body
     # A frame has no more levels than bytes, nor than bytes that may begin a container.
     if len(body) > DEPTH_MAX - outer and _may_be_deep(body, outer) and _is_deep(body, outer):
         raise NestedTooDeeply(value)
@@ -228,7 +230,7 @@ def narrowed(packed: bytes) -> bytes:
     The two byte values that announce such an integer are looked for first; text may hold them too,
     so a hit only means that the value must be decoded to know.
     """
-    if _INT64_MARKS[0] not in packed and _INT64_MARKS[1] not in packed:
+    if _UINT64 not in packed and _INT64 not in packed:
         return packed
     return pack(narrow(unpack(packed)))
 
