@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from bunqueue import compiled
 
-_COUNTER_TEXTS = tuple(f"{value:03x}" for value in range(4096))
+_COUNTER_TEXTS = tuple(f"{value:03x}-" for value in range(4096))
 _BLOCK = 1024
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+# Over a block of eight bytes each: the first two bits are those of the variant, not chance.
+_CHANCE = int.from_bytes(b"\x3f\xff\xff\xff\xff\xff\xff\xff" * _BLOCK)
+_VARIANT = int.from_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00" * _BLOCK)
 
 
 class Ids:
@@ -43,11 +45,9 @@ class Ids:
         self._prefix = f"{text[:8]}-{text[8:]}-7"
 
     def _refill(self) -> list[str]:
-        digits = self._random_bytes(8 * _BLOCK).hex()
-        self._tails = [
-            f"-{_VARIANT[digits[at]]}{digits[at + 1 : at + 4]}-{digits[at + 4 : at + 16]}"
-            for at in range(0, len(digits), 16)
-        ]
+        chance = int.from_bytes(self._random_bytes(8 * _BLOCK))
+        block = (chance & _CHANCE | _VARIANT).to_bytes(8 * _BLOCK)
+        self._tails = [block[at : at + 8].hex("-", 6) for at in range(0, len(block), 8)]
         return self._tails
 
 
