@@ -222,23 +222,38 @@ def _entries(jobs: list[Any], first: int, engine: EngineFace) -> list[Entry]:
         InvalidField: The first rule that one of them breaks.
     """
     entries: list[Entry] = []
-    for number, entry in enumerate(jobs, first):
-        if entry.__class__ is not dict:
-            raise InvalidField(f"jobs[{number}]: job must be an object")
-        problem = _check_entry(entry)
-        options, own = DEFAULT_OPTIONS, None
-        if problem is None and not sets_no_option(entry):
-            problem = check_options(entry)
-            if problem is None:
-                options, own = shared_options(entry), entry
-        if problem is not None:
-            raise InvalidField(f"jobs[{number}]: {problem}")
-        try:
-            name, data = payload(entry, options, engine)
-        except InvalidField as refusal:
-            raise InvalidField(f"jobs[{number}]: {refusal}") from None
-        entries.append((name, data, options, own))
+    try:
+        for entry in jobs:
+            if (
+                entry.__class__ is dict
+                and "name" in entry
+                and sets_no_option(entry)
+                and _check_entry(entry) is None
+            ):
+                data = pack_data(entry.get("data"))
+                if len(data) <= PACKED_BYTES_SAFE:
+                    entries.append((entry["name"], data, DEFAULT_OPTIONS, None))
+                    continue
+            entries.append(_entry(entry, engine))
+    except InvalidField as refusal:
+        raise InvalidField(f"jobs[{first + len(entries)}]: {refusal}") from None
     return entries
+
+
+def _entry(entry: Any, engine: EngineFace) -> Entry:
+    """Return a job of a batch that is not of the commonest kind, checked and packed."""
+    if entry.__class__ is not dict:
+        raise InvalidField("job must be an object")
+    problem = _check_entry(entry)
+    options, own = DEFAULT_OPTIONS, None
+    if problem is None and not sets_no_option(entry):
+        problem = check_options(entry)
+        if problem is None:
+            options, own = shared_options(entry), entry
+    if problem is not None:
+        raise InvalidField(problem)
+    name, data = payload(entry, options, engine)
+    return name, data, options, own
 
 
 def _owner(request: Request) -> str | None:

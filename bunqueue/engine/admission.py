@@ -9,6 +9,7 @@ fails, everything is as it was before and the peer reads an error.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue import compiled
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # name, packed data, shared options, the request's own options or None
 Entry = tuple[str, bytes, JobOptions, Mapping[str, Any] | None]
+
+_own_of = itemgetter(3)
 
 # What of a job that was admitted is needed to show it or to take it out again.
 Hidden = tuple[Job, Sequence[tuple[Job, Memory]], Job | None, int | None, int]
@@ -212,12 +215,9 @@ def push_batch(
             batch, and their callers know the texts as they are (2.9.5).
     """
     queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
-    if all(entry[3] is None for entry in entries):
+    if not any(map(_own_of, entries)):
         with queue.shard.lock:
-            return [
-                _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
-                for name, data, _, _ in entries
-            ]
+            return _admit_all_plain(engine, queue, entries, now)
     if engine.arriving:
         owns = [entry[3] for entry in entries if entry[3] is not None]
         later = _after_arrival(engine, owns, push_batch, queue_name, entries, now)
@@ -574,6 +574,37 @@ def _admit_plain(
 
 if not TYPE_CHECKING and compiled.IS_COMPILED:
     _admit_plain = compiled.part("hot").admit_plain
+
+
+def _admit_all_plain(
+    engine: "Engine", queue: Queue, entries: Sequence[Entry], now: int
+) -> list[str]:
+    """Put jobs without any option of their own into the run set; return their ids.
+
+    As ``_admit_plain`` of each; in one go, 0.7 us a job less, where nobody looks on.
+    """
+    if compiled.IS_COMPILED or engine.listeners or queue.waiters or not entries:
+        return [
+            _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
+            for name, data, _, _ in entries
+        ]
+    storage = engine.storage
+    if storage.is_refusing:
+        raise StorageFailed("the write backlog is full")
+    new_id = engine.ids.new
+    jobs = [
+        Job(new_id(now), seq, queue, name, data, DEFAULT_OPTIONS, 0, now, now, QUEUED)
+        for seq, (name, data, _, _) in enumerate(entries, engine.seq + 1)
+    ]
+    engine.seq += len(jobs)
+    engine.index.put_all(jobs)
+    queue.run_set.enter_all(jobs)
+    engine.totals.pushed += len(jobs)
+    queue.events_total += len(jobs)
+    added = storage.added
+    for job in jobs:
+        added(job)
+    return [job.id for job in jobs]
 
 
 def _admit_later(engine: "Engine", queue: Queue, entry: Entry, now: int) -> str:

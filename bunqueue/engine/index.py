@@ -4,7 +4,7 @@ Split into many small dicts, because one dict of a million entries stops everyth
 time it grows; the pieces grow one after the other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +44,13 @@ class JobIndex:
         """Remember the job under its id, in place of whatever was there."""
         job_id = job.id
         self._pieces[hash(job_id) & 255][job_id] = job
+
+    def put_all(self, jobs: "Iterable[Job]") -> None:
+        """Remember jobs, each as ``put`` does."""
+        pieces = self._pieces
+        for job in jobs:
+            job_id = job.id
+            pieces[hash(job_id) & 255][job_id] = job
 
     def drop(self, job: "Job") -> None:
         """Forget the job, unless the id has passed to another one."""

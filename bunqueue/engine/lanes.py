@@ -14,7 +14,7 @@ are equal. Stale entries are swept out when they outnumber the good ones.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bunqueue.engine.groups import NO_TERMS, Group, Groups, GroupTerms
@@ -55,6 +55,17 @@ class Lane:
             self.fifo.append(job)
         else:
             heapq.heappush(self.late, (job.run_at, job.seq, job.stamp, job))
+
+    def add_all(self, jobs: "Sequence[Job]") -> None:
+        """Put new FIFO jobs in that were admitted together: alike in time, in order, any."""
+        first = jobs[0]
+        if first.run_at < self.last_run_at:
+            for job in jobs:
+                self.add(job)
+            return
+        self.last_run_at = first.run_at
+        self.last_seq = jobs[-1].seq
+        self.fifo.extend(jobs)
 
     def take(self) -> "Job | None":
         """Remove and return the first job, or None."""
@@ -145,6 +156,13 @@ class RunSet:
         self.ready += 1
         if priority > 0:
             self.ready_high += 1
+
+    def enter_all(self, jobs: "Sequence[Job]") -> None:
+        """Put new jobs in without options, whose time is now; as ``enter`` of each."""
+        for job in jobs:
+            job.is_ripe = True
+        (self.lanes.get(0) or self._open_lane(0)).add_all(jobs)
+        self.ready += len(jobs)
 
     def _count(self, group_id: str, change: int) -> None:
         """Note that a group has one queued job more or less."""

@@ -146,7 +146,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "PUSH": (20, 15),
     "PULL": (27, 30),
     "ACK": (19, 12),
-    "PUSHB": (613, 558),  # one for the checks, which a large batch does in slices
+    "PUSHB": (317, 558),
     "PULLB": (618, 623),
     "ACKB": (611, 366),
 }

@@ -46,6 +46,23 @@ def test_equal_jobs_come_out_in_order_of_admission() -> None:
     assert [1, 2, 3] == seqs(fill(make(1), make(2), make(3)))
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=8))
+def test_jobs_that_enter_together_stand_where_each_would_alone(
+    batches: list[tuple[int, int]],
+) -> None:
+    alone, together = RunSet(), RunSet()
+    seq = 0
+    for run_at, size in batches:  # the clock may have been set back
+        numbers = range(seq + 1, seq + 1 + size)
+        for number in numbers:
+            alone.enter(make(number, run_at=run_at), now=run_at)
+        together.enter_all([make(number, run_at=run_at) for number in numbers])
+        seq += size
+
+    assert (len(alone), alone.ready) == (len(together), together.ready)
+    assert seqs(alone) == seqs(together)
+
+
 def test_higher_priority_comes_first_below_zero_too() -> None:
     assert [3, 1, 2] == seqs(fill(make(1, 0), make(2, -5), make(3, 5)))
 
