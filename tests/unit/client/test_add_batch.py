@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -191,6 +193,55 @@ def test_an_interrupted_greenlet_takes_no_other_down_with_it() -> None:
     assert [list(names)] == [[job["name"] for job in command["jobs"]] for command in commands]
     assert isinstance(sender.value, gevent.GreenletExit)
     assert [f"id-{name}" for name in names[1:]] == [add.value for add in adds[1:]]
+
+
+@pytest.mark.skipif(worlds.is_patched(), reason="threads wake one another in a row, greenlets not")
+def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broker: Broker) -> None:
+    batch_is_out, main_has_left = threading.Event(), threading.Event()
+
+    def hold(job: Command) -> None:
+        if job["name"] == "a":
+            batch_is_out.set()
+            assert main_has_left.wait(10)
+
+    def interrupt() -> None:
+        assert batch_is_out.wait(10)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    def leave(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    def go_on_once_all_wait() -> None:
+        adds.wait_until_waiting(2)
+        adds.add("c")
+        adds.wait_until_waiting(3)
+        broker.go_on.set()
+
+    broker.refuse = hold
+    batcher = batcher_on(broker)
+    adds = Adds(batcher)
+    before = signal.signal(signal.SIGUSR2, leave)
+    try:
+        adds.add("first")
+        broker.arrived.wait()
+        adds.add("a")
+        adds.wait_until_waiting(1)
+        threads = [threading.Thread(target=run) for run in (go_on_once_all_wait, interrupt)]
+        for thread in threads:
+            thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            batcher.add({"name": "b"})
+        main_has_left.set()
+        for thread in threads:
+            thread.join(10)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+    assert {"first": "id-first", "a": "id-a", "c": "id-c"} == adds.join()
+    assert ["first", "a", "b", "c"] == [
+        job["name"] for command in broker.commands for job in command.get("jobs", [command])
+    ]
+    assert batcher.drain(1)
 
 
 def test_own_ids_are_called_custom_ids_in_a_batch(broker: Broker) -> None:
