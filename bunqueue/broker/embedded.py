@@ -7,7 +7,10 @@ so that user code which never yields cannot stop the timed work.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+from bunqueue import compiled
 from bunqueue.broker.core import Broker, open_storage
 from bunqueue.broker.native import NativeAlarm, NativeThread, StorageLoop
 from bunqueue.broker.peer import LocalPeer
@@ -17,6 +20,7 @@ from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.settings import COMPLETED_JOBS_MAX_DEFAULT, EngineSettings
 from bunqueue.errors import EmbeddedError
 from bunqueue.protocol.codec import InvalidFrame, decode, pack
+from bunqueue.protocol.frames import HEADER_BYTES, pack_length
 from bunqueue.protocol.replies import (
     INTERNAL_ERROR,
     INVALID_FORMAT,
@@ -25,6 +29,8 @@ from bunqueue.protocol.replies import (
     error_reply,
 )
 from bunqueue.storage.native import original
+
+_hot: Any = compiled.part("hot")
 
 
 class EmbeddedBroker:
@@ -51,7 +57,10 @@ class EmbeddedBroker:
 
     def new_peer(self, name: str = "embedded") -> LocalPeer:
         """Return a new peer, as a new connection would be one."""
-        return LocalPeer(self._broker, name)
+        peer = LocalPeer(self._broker, name)
+        if _hot is not None:
+            peer.runner = _hot.Runner(peer, self._broker.engine)
+        return peer
 
     def call(self, peer: LocalPeer, request: bytes, deliver: Callable[[bytes], None]) -> None:
         """Run one command.
@@ -103,6 +112,8 @@ class EmbeddedBroker:
 
     def _run(self, peer: LocalPeer, request: bytes, deliver: Callable[[bytes], None]) -> None:
         """Run one command; the gate is held."""
+        if peer.runner is not None and self._run_compiled(peer, request, deliver):
+            return
         try:
             command = decode(request)
         except InvalidFrame:
@@ -119,6 +130,22 @@ class EmbeddedBroker:
             deliver(encode_reply(reply, req_id, True))
         else:
             self._deliver(reply, waits, req_id, deliver)
+
+    def _run_compiled(
+        self, peer: LocalPeer, request: bytes, deliver: Callable[[bytes], None]
+    ) -> bool:
+        """Run an ordinary command; False when it is none and nothing has happened."""
+        storage = self._storage
+        if storage.is_congested:
+            return False
+        end, answer, _, held = peer.runner.run(pack_length(len(request)) + request, 0, peer.now())
+        for frame, req_id, waits in held:
+            failure = encode_reply(error_reply(INTERNAL_ERROR), req_id, True)
+            packed = frame[HEADER_BYTES:]
+            storage.hold(partial(_deliver_ready, packed, failure, waits & MUST_COMMIT, deliver))
+        if answer:
+            deliver(answer[HEADER_BYTES:])
+        return bool(end)
 
     def _deliver_later(
         self,
@@ -150,6 +177,16 @@ class EmbeddedBroker:
             storage.on_relief(lambda: committed(True))
         else:
             committed(True)
+
+
+def _deliver_ready(
+    reply: bytes,
+    failure: bytes,
+    must_commit: int,
+    deliver: Callable[[bytes], None],
+    is_committed: bool,
+) -> None:
+    deliver(reply if is_committed or not must_commit else failure)
 
 
 def open_embedded(

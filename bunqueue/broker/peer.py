@@ -24,6 +24,7 @@ class LocalPeer:
         "int64",
         "now",
         "on_event",
+        "runner",
     )
 
     def __init__(self, broker: Broker, name: str = "local") -> None:
@@ -37,6 +38,7 @@ class LocalPeer:
         self.now = broker.clock.now
         self.host: Host = broker.host
         self.on_event: Callable[[Event], None] | None = None
+        self.runner: Any = None  # runs ordinary commands where the compiled core is there
 
     def hear(self, event: Event) -> None:
         """Hand an event of the subscribed queue to ``on_event``, if that was set."""

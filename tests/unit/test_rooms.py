@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"errors", "protocol", "compiled"},
     "commands": {"errors", "protocol", "engine", "compiled"},
     "storage": {"errors", "protocol", "engine", "compiled"},
-    "broker": {"errors", "protocol", "engine", "storage", "commands", "config"},
+    "broker": {"errors", "protocol", "engine", "storage", "commands", "config", "compiled"},
     "server": {"errors", "protocol", "commands", "broker", "config", "logs", "compiled"},
     "client": {"errors", "protocol"},
     "cli": {"errors", "client", "config", "logs", "face", "compiled"},  # the face for the version

@@ -325,6 +325,7 @@ def test_a_reader_interrupted_by_a_signal_leaves_nothing_behind(
     def interrupt(_number: int, _frame: object) -> None:
         raise Interrupted
 
+    connection.connect()
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:

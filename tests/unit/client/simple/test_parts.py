@@ -148,11 +148,14 @@ def test_a_job_that_is_called_off_is_not_tried_again() -> None:
     signal = CancelSignal()
 
     def call() -> None:
-        threading.Timer(0.01, signal.abort, ("enough",)).start()
         raise ValueError("broken")
 
+    def call_off_soon(_error: BaseException, _attempt: int) -> bool:
+        threading.Timer(0.01, signal.abort, ("enough",)).start()
+        return True
+
     with pytest.raises(JobCancelledError, match="enough"):
-        Retry({"delay": 1_000_000}).run(call, signal)
+        Retry({"delay": 1_000_000, "retry_if": call_off_soon}).run(call, signal)
 
 
 # -- circuit breaker ------------------------------------------------------------------------------
