@@ -1,7 +1,7 @@
 """Run a broker with a stopwatch on its hub.
 
 Usage:
-  hub_server --data-path=FILE [--shards=N] [--still]
+  hub_server --data-path=FILE [--shards=N] [--completed=N] [--still]
 
 Started by other load tests; called as python -m loadtests.hub_server. The server is the ordinary
 one. Beside its greenlets runs one more, the heartbeat, which wants to be woken every millisecond:
@@ -30,7 +30,7 @@ from bunqueue.server import main as server_main
 from bunqueue.server.main import Started, serve
 
 BEAT_S = 0.001
-COMPLETED_JOBS_MAX = 1_000_000  # nothing that a scenario completes may be dropped under it
+COMPLETED_JOBS_MAX = 1_000_000  # nothing that a scenario completes is dropped under it, by default
 
 
 class Stopwatch:
@@ -83,7 +83,7 @@ def main(arguments: dict[str, Any]) -> int:
         "tcp_port": 0,
         "http_port": 0,
         "data_path": arguments["--data-path"],
-        "max_completed_jobs": COMPLETED_JOBS_MAX,
+        "max_completed_jobs": int(arguments["--completed"] or COMPLETED_JOBS_MAX),
     }
     settings = load_settings(flags, environ={"LOG_LEVEL": "error"})
     if arguments["--shards"]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from bunqueue.engine.settings import COMPLETED_JOBS_MAX_DEFAULT
 from loadtests.driver import run
 from loadtests.hub import Broker
 from loadtests.servers import HOST
@@ -26,7 +27,8 @@ def worst(jobs: int, payload_bytes: int, environment: Mapping[str, str], watched
         watched_s: For how long.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        broker = Broker(Path(name) / "stalls.db", environment)
+        flags = [f"--completed={COMPLETED_JOBS_MAX_DEFAULT}"]
+        broker = Broker(Path(name) / "stalls.db", environment, flags)
         try:
             fill(
                 HOST, broker.port, "load-stall", -(-jobs // FILL_BATCH) * FILL_BATCH, payload_bytes

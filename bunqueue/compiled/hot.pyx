@@ -25,7 +25,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from bunqueue.errors import StorageFailed as _StorageFailed
 
-from bunqueue.compiled.records cimport NO_EXTRA, Delivery, Ids, Job, Notes, new_job
+from bunqueue.compiled.records cimport NO_EXTRA, Delivery, Ids, Job, Notes, Ring, new_job
 
 
 cdef extern from "Python.h":
@@ -211,7 +211,8 @@ cdef class Core:
         cdef list jobs = []
         cdef Job job
         cdef Delivery delivery
-        cdef object lane, fifo
+        cdef object lane
+        cdef Ring fifo
         cdef object active = queue.active
         cdef dict held = peer.held
         cdef long long room_bytes = CLAIM_BYTES_MAX
@@ -229,8 +230,8 @@ cdef class Core:
             if lane.lifo or lane.late:
                 break
             fifo = lane.fifo
-            while fifo and len(jobs) < count and room_bytes > 0:
-                job = fifo[0]
+            while fifo.size and len(jobs) < count and room_bytes > 0:
+                job = fifo.head()
                 if job.place is not QUEUED or job.stamp or job.extra is not NO_EXTRA:
                     break
                 if job.options is not self.plain_options:
@@ -258,7 +259,7 @@ cdef class Core:
                     self.storage.changed(job)
                 jobs.append(job)
                 room_bytes -= PyBytes_GET_SIZE(job.data)
-            if fifo:  # enough, or the next is not ordinary
+            if fifo.size:  # enough, or the next is not ordinary
                 break
         if jobs:
             run_set.ready -= len(jobs)

@@ -25,6 +25,19 @@ cdef class Job:
     cdef public object extra
 
 
+cdef struct Block
+
+
+cdef class Ring:
+    cdef Block* first
+    cdef Block* last
+    cdef Py_ssize_t begin, end, size  # of the first block, of the last one, in all
+    cpdef append(self, Job job)
+    cdef Job head(self)
+    cpdef Job popleft(self)
+    cdef list listed(self)
+
+
 cdef object NO_EXTRA  # learned from the engine
 cdef Job new_job(str id, long long seq, object queue, object name, bytes data, object options,
                  object now, str place)

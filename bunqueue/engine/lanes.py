@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from bunqueue import compiled
 from bunqueue.engine.groups import NO_TERMS, Group, Groups, GroupTerms
 from bunqueue.engine.states import QUEUED
 
@@ -29,6 +30,10 @@ MATURED_AT_ONCE = 1000  # jobs that fall due together: some ms; whoever looks ne
 
 Entry = tuple[int, int, int, "Job"]  # key, tie, stamp, job
 
+Ring = deque
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    Ring = compiled.part("records").Ring
+
 
 class Lane:
     """The ready jobs of one priority."""
@@ -36,7 +41,7 @@ class Lane:
     __slots__ = ("fifo", "late", "lifo", "last_run_at", "last_seq")
 
     def __init__(self) -> None:
-        self.fifo: deque[Job] = deque()
+        self.fifo: Ring[Job] = Ring()
         self.late: list[Entry] = []
         self.lifo: list[Entry] = []
         self.last_run_at = 0
@@ -107,7 +112,7 @@ class Lane:
 
     def sweep(self) -> None:
         """Drop the stale entries."""
-        self.fifo = deque(job for job in self.fifo if job.place == QUEUED and job.stamp == 0)
+        self.fifo = Ring(job for job in self.fifo if job.place == QUEUED and job.stamp == 0)
         self.late = _good(self.late)
         self.lifo = _good(self.lifo)
 
