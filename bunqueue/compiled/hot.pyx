@@ -25,7 +25,20 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from bunqueue.errors import StorageFailed as _StorageFailed
 
-from bunqueue.compiled.records cimport NO_EXTRA, Delivery, Ids, Job, Notes, Ring, new_job
+from bunqueue.compiled.records cimport (
+    NO_EXTRA,
+    Delivery,
+    EngineFields,
+    Ids,
+    Job,
+    LaneFields,
+    Notes,
+    QueueFields,
+    Ring,
+    RunSetFields,
+    Totals,
+    new_job,
+)
 
 
 cdef extern from "Python.h":
@@ -43,7 +56,9 @@ cdef enum:
     TURN_BYTES_MAX = 1048576  # server/connection.py
     FRAME_BYTES_MAX = 67108864  # protocol/frames.py
     CLAIM_BYTES_MAX = 16777216  # engine/claiming.py
+    ACTIVE_BYTES_MAX = 1024  # of an active job, besides its id, names, data and options
     NAMES_MAX = 10000
+    NAMES_KEPT_MAX = 100  # per connection
     OPTION_SETS_MAX = 2000
     EMPTY_LANES_TOLERATED = 16  # engine/lanes.py
     MUST_COMMIT = 1
@@ -66,7 +81,8 @@ cdef bint _is_ready = False
 cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete
-    global _complete_rest, _publish, _withdraw, _recount, _emit, _narrowed, _names_part, _numbers_part, _pack_job, _options_of, _text_of
+    global _complete_rest, _publish, _withdraw, _recount, _emit, _narrowed
+    global _names_part, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
     global RUNNING, FIRST_WAITING, FIRST_PRIORITIZED, FIRST_DELAYED, _is_ready
@@ -114,13 +130,21 @@ cdef learn():
 cdef class Core:
     """An engine's parts, found once."""
 
-    cdef object engine, storage, totals
+    cdef EngineFields engine
+    cdef object storage
+    cdef Totals totals
     cdef Notes notes  # None: the storage is asked by its methods
     cdef bint is_memory
     cdef list pieces  # of the index
+    cdef list listeners
+    cdef dict queues, waits, consumers
+    cdef object due  # what follows from an end elsewhere and is not done yet
+    cdef object retained
+    cdef bint keeps_names  # in data
+    cdef Py_ssize_t retained_max
     cdef object ids
     cdef Ids own_ids
-    cdef object plain_options  # seen last, and nothing in them concerns a claim
+    cdef object plain_options  # seen last
 
     def __init__(self, engine):
         if not _is_ready:
@@ -133,23 +157,47 @@ cdef class Core:
         self.notes = engine.storage if isinstance(engine.storage, Notes) else None
         self.totals = engine.totals
         self.pieces = engine.index._pieces
+        self.listeners = engine.listeners
+        self.queues = engine.queues
+        self.waits = engine.waits
+        self.consumers = engine.graph.consumers
+        self.due = engine.graph.due
+        self.retained = engine.retained
+        self.keeps_names = engine.settings.keeps_names_in_data
+        self.retained_max = engine.settings.max_completed_jobs
         self.ids = engine.ids
         self.own_ids = engine.ids if isinstance(engine.ids, Ids) else None
 
     cdef Job find(self, object job_id):
-        return (<dict> self.pieces[hash(job_id) & 255]).get(job_id)
+        return (<dict> self.pieces[hash(job_id) >> 32 & 255]).get(job_id)
 
     cdef object new_id(self, object now):
         return self.own_ids.new(now) if self.own_ids is not None else self.ids.new(now)
 
-    cdef Job admit(self, queue, name, bytes data, options, int priority, object now):
+    cdef bint is_refusing(self) except -1:
+        return self.notes.is_refusing if self.notes is not None else self.storage.is_refusing
+
+    cdef int answer_waits(self) except -1:
+        """Say what the answer of the operation that has just run waits for, and forget it."""
+        cdef int waits = 0
+        if self.notes is not None:
+            waits = self.notes.answer_waits
+            self.notes.answer_waits = 0
+        elif not self.is_memory:
+            waits = self.storage.answer_waits
+            self.storage.answer_waits = 0
+        return waits
+
+    cdef Job admit(self, QueueFields queue, name, bytes data, options, int priority, object now):
         """Put a job into the run set that is due now; the caller counts it and serves waiters."""
         cdef Job job = self.made(queue, name, data, options, priority, now, QUEUED)
         self.enter(queue, job, now)
         self.note(job)
         return job
 
-    cdef Job admit_durably(self, queue, name, bytes data, options, int priority, object now):
+    cdef Job admit_durably(
+        self, QueueFields queue, name, bytes data, options, int priority, object now
+    ):
         """Admit a job that nobody sees before it is on disk, and have it shown then."""
         cdef Job job = self.made(queue, name, data, options, priority, now, ADMITTED)
         queue.admitted[job.id] = job
@@ -161,15 +209,16 @@ cdef class Core:
             self.storage.sync(_withdraw, args, publish_plain, durable=True)
         return job
 
-    cdef Job made(self, queue, name, bytes data, options, int priority, object now, str place):
+    cdef Job made(
+        self, QueueFields queue, name, bytes data, options, int priority, object now, str place
+    ):
         """Make a job and put it into the index."""
-        cdef object engine = self.engine
-        cdef long long seq = engine.seq + 1
+        cdef long long seq = self.engine.seq + 1
         cdef Job job
-        engine.seq = seq
+        self.engine.seq = seq
         job = new_job(self.new_id(now), seq, queue, name, data, options, now, place)
         job.priority = priority
-        (<dict> self.pieces[hash(job.id) & 255])[job.id] = job
+        (<dict> self.pieces[hash(job.id) >> 32 & 255])[job.id] = job
         return job
 
     cdef int note(self, Job job) except -1:
@@ -180,50 +229,48 @@ cdef class Core:
             self.storage.added(job)
         return 0
 
-    cdef int enter(self, queue, Job job, object now) except -1:
+    cdef int enter(self, QueueFields queue, Job job, object now) except -1:
         """Put a queued job without a group that is due into its lane."""
-        cdef object run_set = queue.run_set
+        cdef RunSetFields run_set = queue.run_set
         cdef long long priority = job.priority
-        cdef object lane = (<dict> run_set.lanes).get(priority)
+        cdef LaneFields lane = run_set.lanes.get(priority)
         if lane is None:
-            run_set.enter(job, now)
+            (<object> run_set).enter(job, now)
             return 0
         job.is_ripe = True
         if (
             (job.options is DEFAULT_OPTIONS or not job.options.lifo)
             and (lane.last_run_at is now or <long long> lane.last_run_at <= <long long> now)
-            and job.seq > <long long> lane.last_seq
+            and job.seq > lane.last_seq
         ):
             lane.last_run_at = now
             lane.last_seq = job.seq
             lane.fifo.append(job)
         else:
-            lane.add(job)
+            (<object> lane).add(job)
         run_set.ready += 1
         if priority > 0:
             run_set.ready_high += 1
         return 0
 
-    cdef list claim(self, queue, peer, int count, owner, object ttl_ms, object now):
+    cdef list claim(self, QueueFields queue, peer, int count, owner, object ttl_ms, object now):
         """Hand out ordinary jobs from the heads of the lanes; stops before one that is not."""
-        cdef object engine = self.engine
-        cdef object run_set = queue.run_set
+        cdef RunSetFields run_set = queue.run_set
         cdef list jobs = []
         cdef Job job
         cdef Delivery delivery
-        cdef object lane
+        cdef LaneFields lane
         cdef Ring fifo
-        cdef object active = queue.active
+        cdef dict active = queue.active
         cdef dict held = peer.held
         cdef long long room_bytes = CLAIM_BYTES_MAX
         cdef int high = 0
         cdef object expires_at = now + ttl_ms
-        if engine.listeners or not queue.gate.is_open or run_set.groups is not None:
+        if self.listeners or not queue.gate.is_open or run_set.groups is not None:
             return jobs
         if len(run_set.order) > EMPTY_LANES_TOLERATED:  # Python drops those that are dry
             return jobs
-        delayed = run_set.delayed
-        if delayed and delayed[0][0] <= now:
+        if run_set.delayed and run_set.delayed[0][0] <= now:
             return jobs
         for priority in run_set.order:
             lane = run_set.lanes[priority]
@@ -235,7 +282,7 @@ cdef class Core:
                 if job.place is not QUEUED or job.stamp or job.extra is not NO_EXTRA:
                     break
                 if job.options is not self.plain_options:
-                    if job.options.ttl is not None or job.options.timeout:
+                    if not is_plain(job.options):
                         break
                     self.plain_options = job.options
                 fifo.popleft()
@@ -271,22 +318,20 @@ cdef class Core:
 
     cdef bint is_ordinary_run(self, Job job):
         """Say whether the end of this run concerns nobody but the job and its queue."""
-        engine = self.engine
         return (
             job.place is ACTIVE
             and job.extra is NO_EXTRA
-            and not engine.listeners
-            and not job.queue.waiters
-            and job.options.repeat is None
-            and not (engine.waits and job.id in engine.waits)
-            and job.id not in engine.graph.consumers
+            and not self.listeners
+            and not (<QueueFields?> job.queue).waiters
+            and (job.options is self.plain_options or job.options.repeat is None)
+            and not (self.waits and job.id in self.waits)
+            and not (self.consumers and job.id in self.consumers)
         )
 
     cdef complete(self, Job job, bytes result, object now):
         """End an ordinary run with success; the job is kept."""
-        cdef object engine = self.engine
-        cdef object queue = job.queue
-        cdef object delivery = job.delivery
+        cdef QueueFields queue = job.queue
+        cdef Delivery delivery = job.delivery
         cdef object token = job.token
         del queue.active[job.id]
         if delivery is not None:
@@ -294,19 +339,21 @@ cdef class Core:
             if delivery.peer is not None:
                 (<dict> delivery.peer.held).pop(job, None)
             if delivery.timer is not None:
-                engine.timers.cancel(delivery.timer)
+                self.timers().cancel(delivery.timer)
         job.finished_at = now
         job.result = result
         job.token = None
         if now >= queue.recount_at:
-            _recount(engine, queue, now)
+            _recount(self.engine, queue, now)
         queue.completed_total += 1
         queue.completed_at = now
         self.totals.completed += 1
         job.place = COMPLETED
         queue.completed[job.id] = job
-        engine.retain(job)
-        cdef tuple args = (engine, job, ACTIVE, delivery, token, now)
+        self.retained[job] = None
+        if len(self.retained) > self.retained_max:
+            (<object> self.engine).retain(job)  # and let the oldest go
+        cdef tuple args = (self.engine, job, ACTIVE, delivery, token, now)
         if self.notes is not None:
             self.notes.changed(job)
             self.notes.wait_for(_uncomplete, args, None, False)
@@ -315,22 +362,31 @@ cdef class Core:
             self.storage.sync(_uncomplete, args)
         queue.events_total += 1
 
+    cdef object timers(self):
+        return (<object> self.engine).timers
 
-cdef Core core_of(engine):
+
+cdef bint is_plain(options) except -1:
+    """Say whether a run of a job with these options begins and ends without more to do."""
+    return options.ttl is None and not options.timeout and options.repeat is None
+
+
+cdef Core core_of(EngineFields engine):
     cdef Core core = engine.core
     if core is None or core.storage is not engine.storage:
-        core = engine.core = Core(engine)
+        core = Core(engine)
+        engine.core = core
     return core
 
 
-def admit_plain(engine, queue, name, bytes data, options, now):
+def admit_plain(engine, QueueFields queue, name, bytes data, options, now):
     """Put a job without any option of its own into the run set."""
     cdef Core core = core_of(engine)
-    if core.storage.is_refusing:
+    if core.is_refusing():
         raise _StorageFailed("the write backlog is full")
     cdef Job job = core.admit(queue, name, data, options, 0, now)
     core.totals.pushed += 1
-    if engine.listeners:
+    if core.listeners:
         _emit(engine, "pushed", queue.name, job.id, now, data)
     else:
         queue.events_total += 1
@@ -341,7 +397,7 @@ def admit_plain(engine, queue, name, bytes data, options, now):
 
 def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
     """Show after its commit a job that stands for itself and is due at once."""
-    cdef object queue = job.queue
+    cdef QueueFields queue = job.queue
     if job.place is not ADMITTED or job.extra is not NO_EXTRA:
         _publish(engine, job, ended, robbed, had_until, now)
         return
@@ -350,7 +406,7 @@ def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
     job.place = QUEUED
     core.enter(queue, job, now)
     core.totals.pushed += 1
-    if engine.listeners:
+    if core.listeners:
         _emit(engine, "pushed", queue.name, job.id, now, job.data)
     else:
         queue.events_total += 1
@@ -358,7 +414,7 @@ def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
         engine.serve(queue, now)
 
 
-def claim_plain(engine, queue, peer, int count, owner, ttl_ms, now):
+def claim_plain(engine, QueueFields queue, peer, int count, owner, ttl_ms, now):
     """Hand out what is ordinary at the heads of the lanes; the rest is the caller's."""
     return core_of(engine).claim(queue, peer, count, owner, ttl_ms, now)
 
@@ -429,6 +485,19 @@ cdef class Out:
         cdef uint64_t bits
         memcpy(&bits, &value, 8)
         return self.number(bits, 8)
+
+    cdef inline void bare(self, bytes data) noexcept:
+        """Put bytes that there is room for."""
+        memcpy(self.p + self.n, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self.n += PyBytes_GET_SIZE(data)
+
+    cdef inline void bare_float64(self, double value) noexcept:
+        cdef uint64_t bits
+        cdef int i
+        memcpy(&bits, &value, 8)
+        for i in range(8):
+            self.p[self.n + i] = <char> (bits >> (56 - 8 * i) & 255)
+        self.n += 8
 
     cdef int text(self, const void* data, size_t size) except -1:
         """Put a packed string."""
@@ -761,40 +830,48 @@ cdef bint has_name(const uint8_t* p, const uint8_t* end, Py_ssize_t count) noexc
     return False
 
 
-cdef int pack_active(Out out, Job job, bint int64) except -1:
-    """Put an ordinary active job, as ``job_wire.pack_job`` packs it."""
+cdef int pack_active(Out out, Job job, bint int64, bytes names, bytes numbers) except -1:
+    """Put an ordinary active job, as ``job_wire.pack_job`` packs it.
+
+    Args:
+        names: Queue and name, packed.
+        numbers: What depends on the options and on three small numbers, packed.
+    """
     cdef double created = job.created_at
     cdef double started = job.started_at
     cdef bytes data = job.data
     out.whole(ID_HEADER)
     out.string(job.id)
-    out.whole(_names_part(job.queue.name, job.name))
+    out.whole(names)
     if not int64 and (
         memchr(PyBytes_AS_STRING(data), 0xCF, PyBytes_GET_SIZE(data)) != NULL
         or memchr(PyBytes_AS_STRING(data), 0xD3, PyBytes_GET_SIZE(data)) != NULL
     ):
         data = _narrowed(data)
     out.whole(data)
-    out.whole(CREATED)
-    out.float64(created)
-    out.whole(RUN)
-    out.float64(job.run_at)
-    out.whole(STARTED)
-    out.byte(0xCB)
-    out.float64(started)
-    out.whole(COMPLETED_NIL)
-    out.whole(_numbers_part(job))
-    out.float64(started)
-    out.whole(NO_EXTRA_PART)
-    out.whole(TIMELINE)
-    out.byte(0x92)
-    if job.run_at > job.created_at:
-        out.whole(FIRST_DELAYED)
+    out.need(ACTIVE_BYTES_MAX + PyBytes_GET_SIZE(numbers))
+    out.bare(CREATED)
+    out.bare_float64(created)
+    out.bare(RUN)
+    out.bare_float64(created if job.run_at is job.created_at else <double> job.run_at)
+    out.bare(STARTED)
+    out.p[out.n] = <char> 0xCB
+    out.n += 1
+    out.bare_float64(started)
+    out.bare(COMPLETED_NIL)
+    out.bare(numbers)
+    out.bare_float64(started)
+    out.bare(NO_EXTRA_PART)
+    out.bare(TIMELINE)
+    out.p[out.n] = <char> 0x92
+    out.n += 1
+    if job.run_at is not job.created_at and job.run_at > job.created_at:
+        out.bare(FIRST_DELAYED)
     else:
-        out.whole(FIRST_PRIORITIZED if job.priority > 0 else FIRST_WAITING)
-    out.float64(created)
-    out.whole(RUNNING)
-    out.float64(started)
+        out.bare(FIRST_PRIORITIZED if job.priority > 0 else FIRST_WAITING)
+    out.bare_float64(created)
+    out.bare(RUNNING)
+    out.bare_float64(started)
     return 0
 
 
@@ -806,13 +883,25 @@ cdef dict _option_sets = {}  # raw bytes of keys and values -> (options, priorit
 
 
 cdef class Runner:
-    """Runs the frames of one connection, as long as they are ordinary."""
+    """Runs the frames of one connection, as long as they are ordinary.
+
+    It takes none of the engine's locks: a server's engine has none that exclude anybody, because
+    what never switches is alone in its hub.
+    """
 
     cdef object connection
+    # What is packed of names and options, of the queue and the options seen last.
+    cdef object parts_queue
+    cdef dict names_parts
+    cdef object numbers_options  # None: of no others
+    cdef bytes numbers_part
+    cdef object last_queue_name
+    cdef bytes last_queue_bytes
     cdef Core core
     cdef Out out  # answers that may leave
     cdef Out scratch
     cdef list held  # answers that wait for a commit: (frame, reqId, what it waits for)
+    cdef bint int64, is_open  # of the connection
     cdef size_t long_bytes
     cdef size_t answer_at  # where the answer begins that is being made
     # The frame: its keys and where their values begin and end.
@@ -829,6 +918,7 @@ cdef class Runner:
         self.out = Out()
         self.scratch = Out()
         self.held = []
+        self.names_parts = {}
 
     def run(self, bytes data, Py_ssize_t begin, long long now):
         """Run frames from ``begin`` on, up to one that is for Python.
@@ -842,7 +932,9 @@ cdef class Runner:
         cdef size_t mark
         cdef object moment = now
         self.long_bytes = 0
-        if not self.core.engine.listeners:
+        self.int64 = self.connection.int64
+        self.is_open = self.connection.is_open
+        if not self.core.listeners:
             while size - begin >= 4:
                 length = <Py_ssize_t> big(base + begin, 4)
                 if length > LARGE_FRAME_BYTES or length > size - begin - 4:
@@ -854,7 +946,7 @@ cdef class Runner:
                         break
                 except Exception as error:
                     self.out.n = mark
-                    self.core.storage.answer_waits = 0
+                    self.core.answer_waits()
                     self.refuse(_text_of(error, PyBytes_FromStringAndSize(
                         <const char*> self.cmd.p, self.cmd.n
                     ).decode()))
@@ -928,23 +1020,23 @@ cdef class Runner:
             return (p[0] < 0xC0 or text.n >= 32) and is_text(text.p, text.n)
         return False
 
-    cdef object queue_of(self, const Span* value):
+    cdef QueueFields queue_of(self, const Span* value):
         """Return the queue of that name if there is one and nobody waits for its jobs."""
         cdef Span text
-        cdef object queue
-        if string_at(value.p, value.p + value.n, &text) == NULL or not is_ascii(text.p, text.n):
+        cdef QueueFields queue
+        if string_at(value.p, value.p + value.n, &text) == NULL:
             return None
-        name = PyUnicode_DecodeUTF8(<const char*> text.p, text.n, NULL)
-        queue = (<dict> self.core.engine.queues).get(name)
+        if not is_same(self.last_queue_bytes, &text):
+            if not is_ascii(text.p, text.n):
+                return None
+            self.last_queue_bytes = PyBytes_FromStringAndSize(<const char*> text.p, text.n)
+            self.last_queue_name = PyUnicode_DecodeUTF8(<const char*> text.p, text.n, NULL)
+        queue = self.core.queues.get(self.last_queue_name)
         return None if queue is None or queue.waiters else queue
 
     cdef object name_of(self, const Span* text):
         """Return the job's name if it may be one."""
-        if (
-            self.last_name_bytes is not None
-            and PyBytes_GET_SIZE(self.last_name_bytes) == text.n
-            and memcmp(PyBytes_AS_STRING(self.last_name_bytes), text.p, text.n) == 0
-        ):
+        if is_same(self.last_name_bytes, text):
             return self.last_name_text
         cdef bytes raw = PyBytes_FromStringAndSize(<const char*> text.p, text.n)
         name = _names.get(raw)
@@ -973,14 +1065,14 @@ cdef class Runner:
             data.p,
             end,
             self.scratch,
-            NULL if name.p != NULL or self.core.engine.settings.keeps_names_in_data else &lifted,
+            NULL if name.p != NULL or self.core.keeps_names else &lifted,
         ) == NULL:
             return None
         if name.p != NULL:
             text = self.name_of(name)
         elif lifted.p != NULL:
             text = self.name_of(&lifted)
-        elif data.p != NULL and self.core.engine.settings.keeps_names_in_data:
+        elif data.p != NULL and self.core.keeps_names:
             return None
         else:
             text = "default"
@@ -1011,7 +1103,7 @@ cdef class Runner:
         cdef Job job
         queue_name.p = name.p = data.p = NULL
         raw.n = 0
-        if core.storage.is_refusing:
+        if core.is_refusing():
             return False
         for i in range(self.count):
             key = &self.keys[i]
@@ -1036,23 +1128,22 @@ cdef class Runner:
             given = self.options_in(raw, extra)
             if given is None:
                 return False
-        queue = self.queue_of(&queue_name)
+        cdef QueueFields queue = self.queue_of(&queue_name)
         if queue is None:
             return False
         payload = self.payload_of(&name, &data, end)
         if payload is None:
             return False
         cdef bint is_durable = given[0] is not DEFAULT_OPTIONS and given[0].durable
-        with queue.shard.lock:
-            if is_durable and not core.is_memory:
-                job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
-            else:
-                job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
-                core.totals.pushed += 1
-                queue.events_total += 1
+        if is_durable and not core.is_memory:
+            job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
+        else:
+            job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
+            core.totals.pushed += 1
+            queue.events_total += 1
         self.begin(PUSHED)
         self.out.string(job.id)
-        self.end_answer(core.storage.answer_waits if is_durable else 0)
+        self.end_answer(core.answer_waits() if is_durable else 0)
         return True
 
     cdef bint push_batch(self, const uint8_t* end, object now) except -1:
@@ -1073,9 +1164,9 @@ cdef class Runner:
                 jobs = self.values[i]
             elif not (eq(&self.keys[i], b"cmd", 3) or eq(&self.keys[i], b"reqId", 5)):
                 return False
-        if queue_name.p == NULL or jobs.p == NULL or not is_list(jobs.p) or core.storage.is_refusing:
+        if queue_name.p == NULL or jobs.p == NULL or not is_list(jobs.p) or core.is_refusing():
             return False
-        queue = self.queue_of(&queue_name)
+        cdef QueueFields queue = self.queue_of(&queue_name)
         if queue is None:
             return False
         p = head(jobs.p, end, &size, &n)
@@ -1119,13 +1210,12 @@ cdef class Runner:
             if payload is None:
                 return False
             entries.append(payload)
-        with queue.shard.lock:
-            for payload in entries:
-                if core.storage.is_refusing:  # it has become so just now
-                    raise _StorageFailed("the write backlog is full")
-                ids.append(core.admit(queue, payload[0], payload[1], DEFAULT_OPTIONS, 0, now).id)
-            core.totals.pushed += n
-            queue.events_total += n
+        for payload in entries:
+            if core.is_refusing():  # it has become so just now
+                raise _StorageFailed("the write backlog is full")
+            ids.append(core.admit(queue, payload[0], payload[1], DEFAULT_OPTIONS, 0, now).id)
+        core.totals.pushed += n
+        queue.events_total += n
         self.begin(PUSHED_MANY)
         self.out.header(0x90, 0xDC, n)
         for job_id in ids:
@@ -1138,8 +1228,6 @@ cdef class Runner:
         cdef int i
         cdef int64_t count = 1, timeout = 0, ttl = LEASE_MS_DEFAULT
         cdef Core core = self.core
-        cdef object peer = self.connection
-        cdef object engine = core.engine
         cdef list jobs
         cdef Job job
         queue_name.p = owner.p = NULL
@@ -1162,9 +1250,9 @@ cdef class Runner:
                     return False
             elif not (eq(&self.keys[i], b"cmd", 3) or eq(&self.keys[i], b"reqId", 5)):
                 return False
-        if queue_name.p == NULL or engine.is_draining or not peer.is_open:
+        if queue_name.p == NULL or core.engine.is_draining or not self.is_open:
             return False
-        queue = self.queue_of(&queue_name)
+        cdef QueueFields queue = self.queue_of(&queue_name)
         if queue is None:
             return False
         cdef object owner_text = None
@@ -1172,25 +1260,23 @@ cdef class Runner:
             owner_text = self.owner_of(&owner)
         cdef bint is_leased = owner_text is not None
         cdef object ttl_ms = ttl
-        cdef bint int64 = peer.int64
-        with queue.shard.lock:
-            jobs = core.claim(queue, peer, <int> count, owner_text, ttl_ms, now)
-            if len(jobs) < count and (queue.run_set.ready or queue.run_set.delayed):
-                jobs += self.claim_rest(queue, jobs, <int> count, owner_text, ttl_ms, now)
-            if not jobs and timeout:
-                return False  # nothing has happened yet
-            if jobs:
-                if core.notes is not None:
-                    core.notes.claimed()
-                elif not core.is_memory:
-                    core.storage.claimed()
+        jobs = core.claim(queue, self.connection, <int> count, owner_text, ttl_ms, now)
+        if len(jobs) < count and (queue.run_set.ready or queue.run_set.delayed):
+            jobs += self.claim_rest(queue, jobs, <int> count, owner_text, ttl_ms, now)
+        if not jobs and timeout:
+            return False  # nothing has happened yet
+        if jobs:
+            if core.notes is not None:
+                core.notes.claimed()
+            elif not core.is_memory:
+                core.storage.claimed()
         if not is_many:
             if not jobs:
                 self.begin(NO_JOB_LEASED if is_leased else NO_JOB)
             else:
                 self.begin(JOB_LEASED if is_leased else JOB)
                 job = jobs[0]
-                self.put_job(job, int64)
+                self.put_job(job)
                 if is_leased:
                     self.out.whole(TOKEN)
                     self.out.string(job.token)
@@ -1198,16 +1284,16 @@ cdef class Runner:
             self.begin(JOBS_LEASED if is_leased else JOBS)
             self.out.header(0x90, 0xDC, len(jobs))
             for job in jobs:
-                self.put_job(job, int64)
+                self.put_job(job)
             if is_leased:
                 self.out.whole(TOKENS)
                 self.out.header(0x90, 0xDC, len(jobs))
                 for job in jobs:
                     self.out.string(job.token)
-        self.end_answer(SHOULD_COMMIT if jobs and core.storage.answer_waits else 0)
+        self.end_answer(SHOULD_COMMIT if core.answer_waits() and jobs else 0)
         return True
 
-    cdef list claim_rest(self, queue, list jobs, int count, owner, ttl_ms, now):
+    cdef list claim_rest(self, QueueFields queue, list jobs, int count, owner, ttl_ms, now):
         """Claim as Python does what stands behind the ordinary jobs."""
         cdef Job job
         cdef long long bytes_taken = 0
@@ -1231,10 +1317,25 @@ cdef class Runner:
                 _names[raw] = owner
         return owner
 
-    cdef int put_job(self, Job job, bint int64) except -1:
-        if job.extra is NO_EXTRA and job.place is ACTIVE:
-            return pack_active(self.out, job, int64)
-        return self.out.whole(_pack_job(job, int64))
+    cdef int put_job(self, Job job) except -1:
+        if job.extra is not NO_EXTRA or job.place is not ACTIVE:
+            return self.out.whole(_pack_job(job, self.int64))
+        cdef object queue_name = job.queue.name
+        if queue_name is not self.parts_queue:
+            self.parts_queue = queue_name
+            self.names_parts.clear()
+        names = self.names_parts.get(job.name)
+        if names is None:
+            names = _names_part(queue_name, job.name)
+            if len(self.names_parts) >= NAMES_KEPT_MAX:
+                self.names_parts.clear()
+            self.names_parts[job.name] = names
+        if job.options is not self.numbers_options or job.attempts or job.priority or job.stall_count:
+            self.numbers_options = None
+            self.numbers_part = _numbers_part(job)
+            if not (job.attempts or job.priority or job.stall_count):
+                self.numbers_options = job.options
+        return pack_active(self.out, job, self.int64, names, self.numbers_part)
 
     cdef bint ack(self, const uint8_t* end, object now) except -1:
         cdef Span job_id, token, result
@@ -1263,10 +1364,9 @@ cdef class Runner:
             packed = self.result_at(result.p, end)
             if packed is None:
                 return False
-        with job.queue.shard.lock:
-            self.finish(job, packed, now)
+        self.finish(job, packed, now)
         self.begin(OK)
-        self.end_answer(core.storage.answer_waits)
+        self.end_answer(core.answer_waits())
         return True
 
     cdef bint ack_batch(self, const uint8_t* end, object now) except -1:
@@ -1332,10 +1432,9 @@ cdef class Runner:
             return False
         for k in range(n):
             job = jobs[k]
-            with job.queue.shard.lock:
-                self.finish(job, packed[k] if r != NULL else None, now)
+            self.finish(job, packed[k] if r != NULL else None, now)
         self.begin(OK)
-        self.end_answer(core.storage.answer_waits)
+        self.end_answer(core.answer_waits())
         return True
 
     cdef int finish(self, Job job, bytes result, object now) except -1:
@@ -1353,7 +1452,7 @@ cdef class Runner:
         if not is_ascii(job_id.p, job_id.n):
             return None
         job = self.core.find(PyUnicode_DecodeUTF8(<const char*> job_id.p, job_id.n, NULL))
-        if job is None or not self.core.is_ordinary_run(job) or self.core.engine.graph.due:
+        if job is None or not self.core.is_ordinary_run(job) or self.core.due:
             return None
         if token.p == NULL:
             return job if job.token is None else None
@@ -1402,8 +1501,15 @@ cdef class Runner:
                 req_id = PyBytes_FromStringAndSize(<const char*> self.req.p, self.req.n)
             self.held.append((PyBytes_FromStringAndSize(p, length + 4), req_id, waits | READY))
             self.out.n = self.answer_at
-            self.core.storage.answer_waits = 0
         return 0
+
+
+cdef bint is_same(bytes kept, const Span* text):
+    return (
+        kept is not None
+        and PyBytes_GET_SIZE(kept) == text.n
+        and memcmp(PyBytes_AS_STRING(kept), text.p, text.n) == 0
+    )
 
 
 cdef bint is_list(const uint8_t* p) noexcept nogil:

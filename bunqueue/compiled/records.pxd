@@ -7,22 +7,7 @@ cdef class Delivery:
     cdef public bint is_suspect
 
 
-cdef class Job:
-    # Texts may be of a subclass of str: embedded, they are what the program gave.
-    cdef public object id, name, token
-    cdef public long long seq
-    cdef public object queue
-    cdef public bytes data
-    cdef public object options
-    cdef public str place
-    cdef public long long priority
-    # Moments are Python integers: one object for all that happens in a turn, and no bounds.
-    cdef public object created_at, run_at, started_at, finished_at
-    cdef public bint is_ripe
-    cdef public int attempts, stall_count, stamp, dirty
-    cdef public object delivery  # Delivery or None
-    cdef public bytes result
-    cdef public object extra
+cdef class Job
 
 
 cdef struct Block
@@ -38,8 +23,67 @@ cdef class Ring:
     cdef list listed(self)
 
 
+cdef class GateFields:
+    cdef public bint is_open, is_paused
+    cdef public object rate, concurrency
+
+
+cdef class LaneFields:
+    cdef public Ring fifo
+    cdef public list late, lifo
+    cdef public object last_run_at
+    cdef public long long last_seq
+
+
+cdef class RunSetFields:
+    cdef public dict lanes
+    cdef public list order, delayed
+    cdef public long long ready, ready_high, not_due, stale
+    cdef public object groups
+
+
+cdef class QueueFields:
+    cdef public object name, shard
+    cdef public RunSetFields run_set
+    cdef public GateFields gate
+    cdef public dict admitted, parked, active, completed, failed, waiters, keys
+    cdef public object stall, dlq
+    cdef public long long completed_total, failed_total, events_total
+    cdef public object completed_at, failed_at, recount_at, used_at, wake_timer
+    cdef public bint is_stored, is_disordered
+
+
+cdef class Totals:
+    cdef public long long pushed, pulled, completed, failed, expired
+    cdef public long long failed_sweeps, worker_processed, worker_failed
+
+
+cdef class EngineFields:
+    cdef public object storage, core
+    cdef public long long seq
+    cdef public bint is_draining
+
+
+cdef class Job:
+    # Texts may be of a subclass of str: embedded, they are what the program gave.
+    cdef public object id, name, token
+    cdef public long long seq
+    cdef public object queue  # QueueFields, where the engine has made it
+    cdef public bytes data
+    cdef public object options
+    cdef public str place
+    cdef public long long priority
+    # Moments are Python integers: one object for all that happens in a turn, and no bounds.
+    cdef public object created_at, run_at, started_at, finished_at
+    cdef public bint is_ripe
+    cdef public int attempts, stall_count, stamp, dirty
+    cdef public object delivery  # Delivery or None
+    cdef public bytes result
+    cdef public object extra
+
+
 cdef object NO_EXTRA  # learned from the engine
-cdef Job new_job(str id, long long seq, object queue, object name, bytes data, object options,
+cdef Job new_job(str id, long long seq, QueueFields queue, object name, bytes data, object options,
                  object now, str place)
 
 
@@ -61,6 +105,7 @@ cdef class Notes:
     cdef public list _ops
     cdef public long long _size_bytes, _rows_mark, _bytes_mark
     cdef public bint _is_durable, _is_soon
+    cdef public object _in_flight
     cpdef added(self, Job job)
     cpdef changed(self, Job job)
     cpdef removed(self, Job job)

@@ -1,8 +1,9 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False
-"""What is made or noted for every job, as C structures.
+"""What is made, noted or counted for every job, as C structures.
 
 The job and its run (``engine/job.py``), ids (``engine/ids.py``), the notes of what has changed
-(``storage/notes.py``).
+(``storage/notes.py``). Of queues, run sets, lanes, gates and the engine only the attributes: the
+classes that have the operations are Python, and these are what they are made of.
 """
 
 cimport cython
@@ -18,7 +19,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
 
 
-CONTRACT = 3  # as in ``__init__.py``
+CONTRACT = 5  # as in ``__init__.py``
 
 # The stand-in for the rare fields of an ordinary job, and the class of a job's own: the engine
 # hands them over, since it is the engine that knows what is rare.
@@ -53,6 +54,30 @@ cdef class Delivery:
         self.renewals = 0
         self.is_suspect = False
         self.timer = None
+
+
+cdef class GateFields:
+    """Attributes of ``engine/limits.py`` ``Gate``."""
+
+
+cdef class LaneFields:
+    """Attributes of ``engine/lanes.py`` ``Lane``."""
+
+
+cdef class RunSetFields:
+    """Attributes of ``engine/lanes.py`` ``RunSet``."""
+
+
+cdef class QueueFields:
+    """Attributes of ``engine/queue.py`` ``Queue``."""
+
+
+cdef class Totals:
+    """Counts since the start."""
+
+
+cdef class EngineFields:
+    """Attributes of ``engine/engine.py`` ``Engine``, but for most."""
 
 
 @cython.no_gc
@@ -97,7 +122,7 @@ cdef class Job:
         return f"<Job {self.id} {self.place}>"
 
 
-cdef Job new_job(str id, long long seq, object queue, object name, bytes data, object options,
+cdef Job new_job(str id, long long seq, QueueFields queue, object name, bytes data, object options,
                  object now, str place):
     """Make an ordinary job that is due at once."""
     cdef Job job = Job.__new__(Job)
@@ -173,6 +198,11 @@ cdef class Ring:
         self.last.items[self.end] = <PyObject*> job
         self.end += 1
         self.size += 1
+
+    def extend(self, jobs):
+        """Put jobs at the end, in order."""
+        for job in jobs:
+            self.append(job)
 
     cdef Job head(self):
         """Return the first job; there is one."""
@@ -326,7 +356,7 @@ cdef class Notes:
             self._ops.append((undo, args, then))
         if durable:
             self._is_durable = True
-        if not self._is_soon:
+        if not self._is_soon and self._in_flight is None:
             self._wake()
         return 0
 
@@ -334,5 +364,5 @@ cdef class Notes:
         """Let the running operation's answer wait for the commit, but leave even if that fails."""
         if not self.answer_waits:
             self.answer_waits = 2
-        if not self._is_soon:
+        if not self._is_soon and self._in_flight is None:
             self._wake()

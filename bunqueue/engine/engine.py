@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bunqueue import compiled
 from bunqueue.engine import (
     admission,
     claiming,
@@ -65,6 +66,17 @@ COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passe
 class Totals:
     """Counts since the start."""
 
+    __slots__ = (
+        "pushed",
+        "pulled",
+        "completed",
+        "failed",
+        "expired",
+        "failed_sweeps",
+        "worker_processed",
+        "worker_failed",
+    )
+
     def __init__(self) -> None:
         self.pushed = 0
         self.pulled = 0
@@ -74,6 +86,17 @@ class Totals:
         self.failed_sweeps = 0
         self.worker_processed = 0
         self.worker_failed = 0
+
+
+class EngineFields:
+    """The attributes of ``Engine`` that are asked for or changed with every job."""
+
+    __slots__ = ("storage", "core", "seq", "is_draining")
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    _records = compiled.part("records")
+    Totals, EngineFields = _records.Totals, _records.EngineFields
 
 
 class Rates:
@@ -106,7 +129,7 @@ class Rates:
         self._at, self._counts = now, counts
 
 
-class Engine:
+class Engine(EngineFields):
     """The broker's engine.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Where to find a job by its id: all jobs that are kept, in whatever place.
 
 Split into many small dicts, because one dict of a million entries stops everything for 100 ms each
-time it grows; the pieces grow one after the other.
+time it grows; the pieces grow one after the other. Which piece, bits of the hash tell that the
+dicts do not begin with, or all keys of a piece would want the same few slots.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,23 +39,23 @@ class JobIndex:
 
     def get(self, job_id: str) -> "Job | None":
         """Return the job, or None."""
-        return self._pieces[hash(job_id) & 255].get(job_id)
+        return self._pieces[hash(job_id) >> 32 & 255].get(job_id)
 
     def put(self, job: "Job") -> None:
         """Remember the job under its id, in place of whatever was there."""
         job_id = job.id
-        self._pieces[hash(job_id) & 255][job_id] = job
+        self._pieces[hash(job_id) >> 32 & 255][job_id] = job
 
     def put_all(self, jobs: "Iterable[Job]") -> None:
         """Remember jobs, each as ``put`` does."""
         pieces = self._pieces
         for job in jobs:
             job_id = job.id
-            pieces[hash(job_id) & 255][job_id] = job
+            pieces[hash(job_id) >> 32 & 255][job_id] = job
 
     def drop(self, job: "Job") -> None:
         """Forget the job, unless the id has passed to another one."""
-        piece = self._pieces[hash(job.id) & 255]
+        piece = self._pieces[hash(job.id) >> 32 & 255]
         if piece.get(job.id) is job:
             del piece[job.id]
 

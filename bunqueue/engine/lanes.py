@@ -35,10 +35,27 @@ if not TYPE_CHECKING and compiled.IS_COMPILED:
     Ring = compiled.part("records").Ring
 
 
-class Lane:
-    """The ready jobs of one priority."""
+class LaneFields:
+    """What ``Lane`` is made of; the compiled core's own where it runs."""
 
     __slots__ = ("fifo", "late", "lifo", "last_run_at", "last_seq")
+
+
+class RunSetFields:
+    """The same of ``RunSet``."""
+
+    __slots__ = ("lanes", "order", "delayed", "ready", "ready_high", "not_due", "stale", "groups")
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    _records = compiled.part("records")
+    LaneFields, RunSetFields = _records.LaneFields, _records.RunSetFields
+
+
+class Lane(LaneFields):
+    """The ready jobs of one priority."""
+
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.fifo: Ring[Job] = Ring()
@@ -123,10 +140,10 @@ def _good(heap: list[Entry]) -> list[Entry]:
     return kept
 
 
-class RunSet:
+class RunSet(RunSetFields):
     """All pending jobs of a queue that wait for a worker or for their time."""
 
-    __slots__ = ("lanes", "order", "delayed", "ready", "ready_high", "not_due", "stale", "groups")
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}

@@ -5,6 +5,9 @@ the start (engine.md 10). Concurrency counts the active jobs themselves, so a sl
 """
 
 import math
+from typing import TYPE_CHECKING
+
+from bunqueue import compiled
 
 RATE_DURATION_MS_DEFAULT = 1000
 
@@ -55,7 +58,17 @@ class TokenBucket:
             self.expires_at += delta_ms
 
 
-class Gate:
+class GateFields:
+    """What ``Gate`` is made of; the compiled core's own where it runs."""
+
+    __slots__ = ("is_open", "is_paused", "rate", "concurrency")
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    GateFields = compiled.part("records").GateFields
+
+
+class Gate(GateFields):
     """What may hold a queue's jobs back. ``is_open`` is the one question the hot path asks.
 
     Attributes:
@@ -65,7 +78,7 @@ class Gate:
         concurrency: Most active jobs at a time, or None.
     """
 
-    __slots__ = ("is_open", "is_paused", "rate", "concurrency")
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.is_open = True

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bunqueue import compiled
 from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.lanes import RunSet
 from bunqueue.engine.limits import Gate
@@ -26,24 +27,8 @@ class Shard:
         self.queues: dict[str, Queue] = {}
 
 
-class Queue:
-    """A named line of jobs, in all its places.
-
-    Attributes:
-        run_set: Pending jobs.
-        admitted, parked, active, completed, failed: id -> job, by order of arrival there.
-        gate: Pause, rate, concurrency.
-        waiters: Long polls in order of arrival (a dict for its order).
-        keys: dedup key -> owner.
-        stall, dlq: Configuration.
-        completed_total, failed_total: Jobs that have ended so, ever.
-        completed_at, failed_at: Epoch ms of the newest of them, 0 for none.
-        recount_at: From when on the next of them is counted with ``metrics.recount`` first.
-        events_total: Length of the journal, not cut yet; see ``metrics.trim_events``.
-        wake_timer: The pending look at the queue for its waiters, or None.
-        used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
-        is_disordered: ``completed`` or ``failed`` may be out of order; see ``straighten``.
-    """
+class QueueFields:
+    """What ``Queue`` is made of; the compiled core's own where it runs."""
 
     __slots__ = (
         "name",
@@ -70,6 +55,32 @@ class Queue:
         "is_stored",
         "is_disordered",
     )
+
+
+if not TYPE_CHECKING and compiled.IS_COMPILED:
+    QueueFields = compiled.part("records").QueueFields
+
+
+class Queue(QueueFields):
+    """A named line of jobs, in all its places.
+
+    Attributes:
+        run_set: Pending jobs.
+        admitted, parked, active, completed, failed: id -> job, by order of arrival there.
+        gate: Pause, rate, concurrency.
+        waiters: Long polls in order of arrival (a dict for its order).
+        keys: dedup key -> owner.
+        stall, dlq: Configuration.
+        completed_total, failed_total: Jobs that have ended so, ever.
+        completed_at, failed_at: Epoch ms of the newest of them, 0 for none.
+        recount_at: From when on the next of them is counted with ``metrics.recount`` first.
+        events_total: Length of the journal, not cut yet; see ``metrics.trim_events``.
+        wake_timer: The pending look at the queue for its waiters, or None.
+        used_at: Epoch ms of the last admission or setting; keeps an empty name for a while.
+        is_disordered: ``completed`` or ``failed`` may be out of order; see ``straighten``.
+    """
+
+    __slots__ = ()
 
     def __init__(self, name: str, shard: Shard) -> None:
         self.name = name

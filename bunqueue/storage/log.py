@@ -125,7 +125,7 @@ class MutationLog(Notes):
         self._has_timer = False
         self._is_due = False  # the timer went off while a batch was in flight
         # What became of it.
-        self._in_flight: _InFlight | None = None
+        self._in_flight: _InFlight | None = None  # read by the notes
         self._number = 0
         self._seq_reserved = self._seq_highest = seq_reserved
         self._is_marked_unclean = False
@@ -166,7 +166,7 @@ class MutationLog(Notes):
     def hold(self, deliver: Callable[[bool], None]) -> None:
         """Call ``deliver`` after the commit of what was logged until now: True if it succeeded."""
         self._held.append(deliver)
-        if not self._is_soon:
+        if not self._is_soon and self._in_flight is None:
             self._wake()
 
     def follow(self, deliver: Callable[[bool], None]) -> None:
@@ -253,8 +253,6 @@ class MutationLog(Notes):
 
     def _wake(self) -> None:
         """Write at the end of the loop's turn, or soon after the present trouble."""
-        if self._in_flight is not None:
-            return
         if not self._failures:
             self._is_soon = True
             self._rows_mark = max(self._rows_mark, REFUSED_ROWS)

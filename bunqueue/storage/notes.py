@@ -35,6 +35,7 @@ class Notes:
         self._ops: list[Op] = []
         self._is_durable = False
         self._is_soon = False
+        self._in_flight: Any = None  # the batch that has been submitted; the next one follows it
         self._size_bytes = 0
         self._rows_mark = rows_mark
         self._bytes_mark = bytes_mark
@@ -89,14 +90,14 @@ class Notes:
             self._ops.append((undo, args, then))
         if durable:
             self._is_durable = True
-        if not self._is_soon:
+        if not self._is_soon and self._in_flight is None:
             self._wake()
 
     def claimed(self) -> None:
         """Let the running operation's answer wait for the commit, but leave even if that fails."""
         if not self.answer_waits:
             self.answer_waits = SHOULD_COMMIT
-        if not self._is_soon:
+        if not self._is_soon and self._in_flight is None:
             self._wake()
 
     def _reached(self) -> None:

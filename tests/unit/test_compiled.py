@@ -34,6 +34,7 @@ RING_STEPS = strategies.lists(
     strategies.one_of(
         strategies.tuples(strategies.just("append"), strategies.integers(1, 3_000)),
         strategies.tuples(strategies.just("popleft"), strategies.integers(1, 3_000)),
+        strategies.tuples(strategies.just("extend"), strategies.integers(1, 3)),
     ),
     max_size=12,
 )
@@ -50,6 +51,10 @@ def test_the_ring_holds_what_a_deque_would(steps: list[tuple[str, int]]) -> None
                 job = Job("id", number, None, "n", b"", DEFAULT_OPTIONS, 0, 0, 0, "queued")
                 ring.append(job)
                 expected.append(job)
+            elif step == "extend":
+                jobs = [Job("id", number, None, "n", b"", DEFAULT_OPTIONS, 0, 0, 0, "queued")] * 900
+                ring.extend(jobs)
+                expected.extend(jobs)
             elif expected:
                 assert expected.popleft() is ring.popleft()
         assert len(expected) == len(ring)

@@ -32,6 +32,7 @@ FIELDS_COMPARED = (
     "seq", "name", "data", "options", "place", "priority", "created_at", "run_at", "started_at",
     "finished_at", "is_ripe", "attempts", "stamp", "token", "result",
 )  # fmt: skip
+TOTALS = ("pushed", "pulled", "completed", "failed", "expired")
 
 
 class Side:
@@ -79,7 +80,7 @@ class Side:
             for queue in engine.queues.values()
         }
         held = [job.id for job in self.connection.held]
-        totals = vars(engine.totals)
+        totals = [getattr(engine.totals, name) for name in TOTALS]
         return {job.id: told(job) for job in engine.index}, queues, held, totals, engine.seq
 
 
