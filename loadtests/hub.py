@@ -306,6 +306,24 @@ def _push_small_values(broker: Broker, queue: str, jobs: int) -> Measured:
     return lambda: broker.line.call_packed([frame])
 
 
+def _push_lists(broker: Broker, queue: str, jobs: int) -> Measured:
+    """Push one job whose data are so many empty lists, and a map around them."""
+    frame = _packed("PUSH", {"queue": queue, "data": {"lists": [[]] * jobs}})
+    return lambda: broker.line.call_packed([frame])
+
+
+def _push_points(broker: Broker, queue: str, jobs: int) -> Measured:
+    points = [[number / 7, number / 3] for number in range(jobs)]
+    frame = _packed("PUSH", {"queue": queue, "data": {"points": points}})
+    return lambda: broker.line.call_packed([frame])
+
+
+def _ping_lists(broker: Broker, _queue: str, jobs: int) -> Measured:
+    """Ping, with a field that nobody wants."""
+    frame = _packed("Ping", {"x": {"lists": [[]] * jobs}})
+    return lambda: broker.line.call_packed([frame])
+
+
 def _crons(broker: Broker, queue: str, jobs: int) -> Measured:
     due = time.gmtime(time.time() + CRON_LEAD_S)
     fields = {"queue": queue, "schedule": f"{due.tm_sec} {due.tm_min} * * * *"}
@@ -385,6 +403,9 @@ SCENARIOS = (
     Row("push-batch", _push_plain, 10_000),
     Row("push-large", _push_large, 1000),
     Row("push-many-values", _push_small_values, 1000),
+    Row("push-many-lists", _push_lists, 3_000_000),
+    Row("push-many-points", _push_points, 250_000),
+    Row("ping-many-lists", _ping_lists, 5_000_000),
     Row("pull-large", _pull_large, 1000),
     Row("events-100", _subscribed, 10_000),
     Row("drain", _on_queued("Drain"), 100_000),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from json import dumps
 from typing import Any, Final
 
 from bunqueue.commands.job_wire import list_header, pack_job
@@ -29,6 +28,7 @@ from bunqueue.protocol.fields import (
     compile_check,
 )
 from bunqueue.protocol.group_fields import PullerGroup
+from bunqueue.protocol.large import Packed, json_chars
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
@@ -96,8 +96,12 @@ def payload(
             if not engine.settings.keeps_names_in_data:
                 data = dict(data)
                 del data["name"]
-            if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
-                raise InvalidField(JOB_NAME_REFUSAL)
+        elif data.__class__ is Packed and data.name is not None:
+            name = data.name
+            if not engine.settings.keeps_names_in_data:
+                data = data.nameless
+        if not 0 < len(name) <= JOB_NAME_CHARS_MAX:
+            raise InvalidField(JOB_NAME_REFUSAL)
     packed = _NULL if data is None else pack_data(data)
     if len(packed) > PACKED_BYTES_SAFE:
         check_data_size(data, packed)
@@ -112,6 +116,8 @@ def pack_data(data: Any) -> bytes:
     try:
         return pack(data)
     except (TypeError, ValueError, OverflowError):
+        if isinstance(data, Packed):
+            return data.packed
         raise InvalidField("Job data must be JSON serializable") from None
 
 
@@ -125,15 +131,6 @@ def _check_size(data: Any, limit: int, refusal: str) -> None:
     """Refuse data whose JSON form has more characters than ``limit``."""
     if json_chars(data) > limit:
         raise InvalidField(refusal)
-
-
-def json_chars(data: Any) -> int:
-    """Return how many characters the JSON form of the data has."""
-    return len(dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_form))
-
-
-def _json_form(value: Any) -> Any:
-    return list(value) if isinstance(value, bytes) else str(value)
 
 
 @command(

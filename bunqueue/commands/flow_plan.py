@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from bunqueue.commands.core import json_chars, payload
+from bunqueue.commands.core import payload
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.failures import policy_of
 from bunqueue.engine.flow_admission import FlowJob
@@ -27,6 +27,7 @@ from bunqueue.protocol.fields import (
     QueueName,
 )
 from bunqueue.protocol.group_fields import GROUP_PRIORITY_MAX, GroupId
+from bunqueue.protocol.large import json_chars
 from bunqueue.protocol.options import DAY_MS, OPTIONS, JobOptions, shared_options
 
 FLOW_JOBS_MAX: Final = 10_000  # wire.md 2.1.2

@@ -7,7 +7,7 @@ from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
-from bunqueue.protocol.fields import Anything, Map, Number, QueueName, Text
+from bunqueue.protocol.fields import SAFE_INTEGER_MAX, Anything, Map, Number, QueueName, Text
 from bunqueue.protocol.replies import OK, Reply
 
 _QUEUE: Final = {"queue": QueueName()}
@@ -77,7 +77,7 @@ def list_queues(peer: Peer, _request: Request) -> Reply:
 
 
 def _finite(value: Any, name: str) -> float:
-    """Read a limit: numbers and numeric strings pass.
+    """Read a limit: numbers and numeric strings pass, those that no client could hold as bounds.
 
     Raises:
         InvalidField: It is none.
@@ -88,7 +88,8 @@ def _finite(value: Any, name: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InvalidField(f"{name} must be a finite number")
-    return int(number) if number.is_integer() else number
+    number = max(-SAFE_INTEGER_MAX, min(number, SAFE_INTEGER_MAX))
+    return int(number) if number == int(number) else number
 
 
 def _span(value: Any, name: str) -> float | None:

@@ -28,7 +28,7 @@ _EXT1: Final = 0xD4  # an "undefined" begins so
 _BIN8: Final = 0xC4  # a map key may be bytes
 _UINT64: Final = 0xCF
 _INT64: Final = 0xD3
-_CONTAINER_MARKS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+CONTAINER_MARKS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _LEVELS: Final = _MSGPACK_DEPTH_MAX - DEPTH_MAX
 _CONTAINERS: Final = frozenset((dict, list))
 _OPEN_LEVEL: Final = b"\x91"
@@ -58,11 +58,13 @@ class NestedTooDeeply(InvalidFrame):
     """The value would be fine but for its depth.
 
     Attributes:
+        value: What was decoded.
         request: What names the command to its sender: ``cmd`` and ``reqId``, as far as there.
     """
 
     def __init__(self, value: object) -> None:
         super().__init__(f"nested too deeply: more than {DEPTH_MAX} levels")
+        self.value = value
         self.request: dict[str, Any] = {}
         if isinstance(value, dict):
             for key in ("cmd", "reqId"):
@@ -106,7 +108,7 @@ def decode(body: bytes, outer: int = 0) -> Any:
 
 
 def _may_be_deep(body: bytes, outer: int) -> bool:
-    return len(body) - len(body.translate(None, _CONTAINER_MARKS)) > DEPTH_MAX - outer
+    return len(body) - len(body.translate(None, CONTAINER_MARKS)) > DEPTH_MAX - outer
 
 
 def _is_deep(body: bytes, outer: int) -> bool:

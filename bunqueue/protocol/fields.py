@@ -102,7 +102,10 @@ class Flag(Field):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number(Field):
-    """A finite number in a closed range; ``integer`` also takes integral floats."""
+    """A finite number in a closed range; ``integer`` also takes integral floats.
+
+    Without a bound of its own it still is one that every client can hold.
+    """
 
     min: float | None = 0
     max: float | None = None
@@ -118,21 +121,24 @@ class Number(Field):
             return f"{name} must be a finite number"
         if self.integer and value != int(value):
             return f"{name} must be an integer"
-        below = self.min is not None and value < self.min
-        above = self.max is not None and value > self.max
-        if self.between and (below or above):
-            return f"{name} must be between {_plain(self.min)} and {_plain(self.max)}"
-        if below:
-            return f"{name} must be at least {_plain(self.min)}"
-        if above:
-            return f"{name} must be at most {_plain(self.max)}"
+        low, high = self._bounds()
+        if self.between and not low <= value <= high:
+            return f"{name} must be between {_plain(low)} and {_plain(high)}"
+        if value < low:
+            return f"{name} must be at least {_plain(low)}"
+        if value > high:
+            return f"{name} must be at most {_plain(high)}"
         return None
 
+    def _bounds(self) -> tuple[float, float]:
+        return (
+            -SAFE_INTEGER_MAX if self.min is None else self.min,
+            SAFE_INTEGER_MAX if self.max is None else self.max,
+        )
+
     def fast(self) -> str:
-        low = "" if self.min is None else f"{self.min!r} <= "
-        high = "" if self.max is None else f" <= {self.max!r}"
-        inside = f"{low}x{high}" if low or high else "True"
-        return f"x.__class__ is int and {inside}"
+        low, high = self._bounds()
+        return f"x.__class__ is int and {low!r} <= x <= {high!r}"
 
     def kind(self) -> str:
         kind = "integer" if self.integer else "number"

@@ -1,165 +1,461 @@
 """Decoding a large frame piece by piece, with the hub free in between.
 
-msgpack decodes in one go: up to 30 ns a byte where values are small, more than a second for the
-largest frame. What makes frames large is a list of jobs or of results, so the map and its lists
-are taken apart first. An ``Unpacker`` skips over the members, which tells where each ends, and runs
-of them go through ``codec.decode``: what is accepted is the same as in a small frame.
+msgpack decodes in one go: 0.2 us and more for a list or a map, so that the largest frame could take
+ten seconds, and as long again to be packed, counted and freed. So a container that does not fit
+into ``WINDOW_BYTES`` is opened: its header is read here, and its items are decoded in runs, each
+through ``codec.decode``; an item that is too large for the window itself is opened in turn. What is
+accepted is the same as in a small frame. To find where a run ends an ``Unpacker`` skips over the
+items, which makes no objects.
 
-One member is decoded in one go, whatever its size.
+The opened containers are told, so that a payload of theirs can be packed (``pack_large``) and all
+of them be freed (``let_go``) piece by piece too. A string or bytes are dealt with in one go.
 """
 
-from collections.abc import Generator
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice
+from json import dumps
 from typing import Any, Final
 
 import msgpack
 from msgpack.exceptions import OutOfData
 
-from bunqueue.protocol.codec import UNDEFINED, InvalidFrame, NestedTooDeeply, decode, text_key
+from bunqueue.protocol.codec import (
+    CONTAINER_MARKS,
+    DEPTH_MAX,
+    UNDEFINED,
+    InvalidFrame,
+    NestedTooDeeply,
+    decode,
+    pack,
+    text_key,
+    unpack,
+)
+from bunqueue.protocol.frames import FRAME_BYTES_MAX
 
-RUN_BYTES: Final = 32_768  # members of a list that are decoded together, at least so many bytes
-RUN_LENGTH_MAX: Final = 500  # or so many
-FED_BYTES: Final = 262_144  # what the unpacker is given at a time, so that no skip takes long
-# Bytes that are dealt with in a us: members of lists, which have many values, and the rest, which
-# is rarely more than one long text. loadtests/hub.py push-many-values, push-large.
-LISTED_BYTES_PER_US: Final = 50
-OTHER_BYTES_PER_US: Final = 500
-MEMBER_US: Final = 2  # of a list, beside its bytes: loadtests/hub.py push-batch
+WINDOW_BYTES: Final = 16_384  # what is larger is opened, what is smaller decoded in one go
+RUN_LENGTH_MAX: Final = 500  # items that are decoded together
+ITEMS_PER_STEP: Final = 32  # of an opened container, packed or counted together
+FREED_PER_STEP: Final = 2_000
+COUNTED_BYTES_MIN: Final = 1_400_000  # a packed payload below this is well within any limit
+# What it costs, at most: loadtests/hub.py push-many-lists, push-many-values, push-large.
+BYTES_PER_US: Final = 50
+CONTAINERS_PER_US: Final = 5  # to make, check and collect
+TEXT_BYTES_PER_US: Final = 500  # decoded, or counted
+COPIED_BYTES_PER_US: Final = 5_000
+ITEM_US: Final = 2
+STEP_US: Final = 3
+PACKED_BYTES_PER_US: Final = 15
+FREED_PER_US: Final = 10
 
 # Yields what it has cost since it was last asked, in us.
 Steps = Generator[int, Any, Any]
+Container = list[Any] | dict[Any, Any]
 
 
-def decode_large(body: memoryview) -> Steps:
+class Packed:
+    """A payload that has been packed in pieces, and stands where it stood.
+
+    Attributes:
+        packed: Its packed form.
+        json_chars: Length of its JSON form, or None if it is short enough to be counted in one go.
+        name: A string that it has under ``name``, or None.
+        nameless: The same payload without that string, or None.
+    """
+
+    __slots__ = ("packed", "json_chars", "name", "nameless")
+
+    def __init__(self, packed: bytes, json_chars: int | None) -> None:
+        self.packed = packed
+        self.json_chars = json_chars
+        self.name: str | None = None
+        self.nameless: Packed | None = None
+
+
+_NONE: Final = object()  # no key
+
+
+# -- decoding --------------------------------------------------------------------------------------
+
+
+class _Open:
+    """A container that is being read.
+
+    Attributes:
+        value: The container, with the items until now.
+        left: Items still to come; keys count too.
+    """
+
+    __slots__ = ("value", "left", "_key", "_is_odd")
+
+    def __init__(self, value: Container, left: int) -> None:
+        self.value = value
+        self.left = left
+        self._key: Any = _NONE
+        self._is_odd = False
+
+    def add(self, items: list[Any]) -> None:
+        """Add the items that come next.
+
+        Raises:
+            InvalidFrame: A key is a container.
+        """
+        self.left -= len(items)
+        value = self.value
+        if isinstance(value, list):
+            value += items
+            return
+        for item in items:
+            if self._key is _NONE:
+                if item.__class__ is not str:
+                    if isinstance(item, (list, dict)):
+                        raise InvalidFrame("a key is a container")
+                    self._is_odd = True
+                self._key = item
+            else:
+                value[self._key] = item
+                self._key = _NONE
+                if item is UNDEFINED:
+                    self._is_odd = True
+
+    def close(self) -> Steps:
+        """Make keys strings and drop undefined members, as ``codec.decode`` does."""
+        value = self.value
+        if not self._is_odd or isinstance(value, list):
+            return
+        pairs = list(value.items())
+        value.clear()
+        for number, (key, item) in enumerate(pairs):
+            if item is not UNDEFINED:
+                value[text_key(key)] = item
+            if not number % FREED_PER_STEP:
+                yield FREED_PER_STEP // FREED_PER_US
+
+
+def decode_large(body: memoryview, opened: list[Container]) -> Steps:
     """Decode one frame's body; return its value.
+
+    Args:
+        opened: Is given the containers that were opened, each before those inside it.
 
     Raises:
         NestedTooDeeply, InvalidFrame: As ``codec.decode``.
     """
-    if not _is_map(body[0]):
+    if len(body) <= WINDOW_BYTES:
         return decode(bytes(body))
-    try:
-        return (yield from _decode_map(_Reader(body)))
-    except NestedTooDeeply:
-        raise
-    except ValueError as error:  # msgpack's are
-        raise InvalidFrame(str(error)) from error
-
-
-def _decode_map(reader: "_Reader") -> Steps:
-    pairs: dict[str, Any] = {}
+    reader = _Reader(body)
+    root: list[Any] = []
+    stack = [_Open(root, 1)]
     is_too_deep = False
-    for _ in range(reader.open_map()):
-        yield from reader.skip()
-        key = reader.take(0)
-        if isinstance(key, (list, dict)):
-            raise InvalidFrame("a key is a container")
-        try:
-            value = yield from _decode_member(reader)
-        except NestedTooDeeply:
-            is_too_deep = True  # go on: the answer needs the reqId
+    while stack:
+        top = stack[-1]
+        if not top.left:
+            yield from top.close()
+            stack.pop()
             continue
-        if value is not UNDEFINED:
-            pairs[text_key(key)] = value
-    reader.end()
-    if is_too_deep:
-        raise NestedTooDeeply(pairs)
-    return pairs
-
-
-def _decode_member(reader: "_Reader") -> Steps:
-    count = reader.open_list()
-    if count is None:
-        yield from reader.skip()
-        yield reader.taken_bytes // OTHER_BYTES_PER_US
-        return reader.take(0)
-    items: list[Any] = []
-    too_deep: NestedTooDeeply | None = None
-    run = 0
-    for number in range(1, count + 1):
-        yield from reader.skip()
-        run += 1
-        if reader.taken_bytes >= RUN_BYTES or run == RUN_LENGTH_MAX or number == count:
-            yield reader.taken_bytes // LISTED_BYTES_PER_US + run * MEMBER_US
+        count = reader.run(top.left)
+        if count:
+            raw = reader.take()
             try:
-                items += reader.take(run)
+                items = decode(
+                    b"\xdd" + count.to_bytes(4, "big") + raw, outer=max(0, len(stack) - 2)
+                )
             except NestedTooDeeply as error:
-                too_deep = error
-            run = 0
-    if too_deep is not None:
-        raise too_deep
-    return items
+                is_too_deep = True  # go on: the answer needs the reqId
+                items = error.value
+            top.add(items)
+            containers = len(raw) - len(raw.translate(None, CONTAINER_MARKS))
+            yield count * ITEM_US + len(raw) // BYTES_PER_US + containers // CONTAINERS_PER_US
+            continue
+        value, inside = reader.open()
+        yield STEP_US
+        if inside and len(stack) > DEPTH_MAX:
+            is_too_deep = True
+            yield from reader.skip(inside)
+            inside = 0
+        top.add([value])
+        if isinstance(value, (list, dict)):
+            opened.append(value)
+            stack.append(_Open(value, inside))
+        elif value is not UNDEFINED:
+            yield len(value) // TEXT_BYTES_PER_US
+    reader.end()
+    value = root[0]
+    if is_too_deep:
+        if isinstance(value, dict):
+            value = {name: value[name] for name in ("cmd", "reqId") if name in value}
+        raise NestedTooDeeply(value)
+    return value
 
 
 class _Reader:
-    """Finds out where the members of a frame end.
-
-    Attributes:
-        taken_bytes: Size of what was skipped since the last ``take``.
-    """
+    """Finds out where the values of a frame end."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self._unpacker = msgpack.Unpacker(max_buffer_size=len(body) + FED_BYTES)
-        self._fed = 0
-        self._begin = self._end = 0
-        self._feed()
+        self._at = 0
+        self._run_end = 0
 
-    @property
-    def taken_bytes(self) -> int:
-        return self._end - self._begin
-
-    def _feed(self) -> None:
-        if self._fed >= len(self._body):
-            raise InvalidFrame("the value is not complete")
-        self._unpacker.feed(self._body[self._fed : self._fed + FED_BYTES])
-        self._fed += FED_BYTES
-
-    def open_map(self) -> int:
-        """Go into the map that comes next; return how many pairs it has."""
-        count: int = self._unpacker.read_map_header()
-        self._begin = self._end = self._unpacker.tell()
+    def run(self, most: int) -> int:
+        """Look how many whole values come next, not more than what one run may have."""
+        window = self._body[self._at : self._at + WINDOW_BYTES]
+        unpacker = msgpack.Unpacker(read_size=WINDOW_BYTES, max_buffer_size=FRAME_BYTES_MAX)
+        unpacker.feed(window)
+        count = 0
+        try:
+            while count < most and count < RUN_LENGTH_MAX:
+                unpacker.skip()
+                self._run_end = self._at + unpacker.tell()
+                count += 1
+        except OutOfData:
+            if not count and len(window) < WINDOW_BYTES:
+                raise InvalidFrame("the value is not complete") from None
+        except ValueError as error:  # msgpack's are
+            raise InvalidFrame(str(error)) from error
         return count
 
-    def open_list(self) -> int | None:
-        """Go into the list that comes next; return how long it is, or None if it is no list."""
-        if self._end >= len(self._body) or not _is_list(self._body[self._end]):
-            return None
-        while True:
-            try:
-                count: int = self._unpacker.read_array_header()
-            except OutOfData:
-                self._feed()
-            else:
-                self._begin = self._end = self._unpacker.tell()
-                return count
+    def take(self) -> bytes:
+        """Return the bytes of what was found by ``run``."""
+        begin, self._at = self._at, self._run_end
+        return bytes(self._body[begin : self._at])
 
-    def skip(self) -> Steps:
-        """Skip the next value."""
-        while True:
-            try:
-                self._unpacker.skip()
-            except OutOfData:
-                self._feed()
-                yield FED_BYTES // OTHER_BYTES_PER_US
-            else:
-                self._end = self._unpacker.tell()
-                return
+    def open(self) -> tuple[Any, int]:
+        """Go into the container that comes next, or read the one long string.
 
-    def take(self, count: int) -> Any:
-        """Decode what was skipped: ``count`` members of a list, or one value for 0."""
-        raw = bytes(self._body[self._begin : self._end])
-        self._begin = self._end
-        return decode(b"\xdd" + count.to_bytes(4, "big") + raw if count else raw, outer=1)
+        Returns:
+            The empty container and how many values stand inside; or the string or bytes, and 0.
+        """
+        body, at = self._body, self._at
+        mark = body[at]
+        if mark & 0xF0 == 0x90:
+            self._at = at + 1
+            return [], mark & 15
+        if mark & 0xF0 == 0x80:
+            self._at = at + 1
+            return {}, 2 * (mark & 15)
+        width = 1 << (mark - _WIDE[mark])
+        size = int.from_bytes(body[at + 1 : at + 1 + width], "big")
+        self._at = at + 1 + width
+        if mark >= 0xDE:
+            return {}, 2 * size
+        if mark >= 0xDC:
+            return [], size
+        if mark in _EXTENSIONS:
+            size += 1  # the type comes first
+        raw = bytes(body[self._at : self._at + size])
+        if len(raw) < size:
+            raise InvalidFrame("the value is not complete")
+        self._at += size
+        if mark in _EXTENSIONS:
+            if raw[0]:
+                raise InvalidFrame(f"extension type {raw[0]}")
+            return UNDEFINED, 0
+        return raw if mark <= 0xC6 else str(raw, "utf-8", "replace"), 0
+
+    def skip(self, count: int) -> Steps:
+        """Skip so many values."""
+        unpacker = msgpack.Unpacker(read_size=WINDOW_BYTES, max_buffer_size=FRAME_BYTES_MAX)
+        fed = begin = self._at
+        while count:
+            try:
+                unpacker.skip()
+                count -= 1
+            except OutOfData:
+                if fed >= len(self._body):
+                    raise InvalidFrame("the value is not complete") from None
+                unpacker.feed(self._body[fed : fed + WINDOW_BYTES])
+                fed += WINDOW_BYTES
+                yield WINDOW_BYTES // BYTES_PER_US
+            except ValueError as error:
+                raise InvalidFrame(str(error)) from error
+        self._at = begin + unpacker.tell()
 
     def end(self) -> None:
         """Make sure that nothing follows."""
-        if self._end != len(self._body):
+        if self._at != len(self._body):
             raise InvalidFrame("something follows the value")
 
 
-def _is_map(mark: int) -> bool:
-    return 0x80 <= mark <= 0x8F or mark in (0xDE, 0xDF)
+class _Widths(dict[int, int]):
+    """Mark -> the mark of the same kind whose length is one byte."""
+
+    def __missing__(self, mark: int) -> int:
+        raise InvalidFrame(f"a value that cannot be so long, mark {mark}")
 
 
-def _is_list(mark: int) -> bool:
-    return 0x90 <= mark <= 0x9F or mark in (0xDC, 0xDD)
+_EXTENSIONS: Final = (0xC7, 0xC8, 0xC9)
+# bin, ext and str 8 .. 32; the shortest list and map with a length of their own have two bytes.
+_WIDE: Final = _Widths(
+    {0xC4: 0xC4, 0xC5: 0xC4, 0xC6: 0xC4, 0xC7: 0xC7, 0xC8: 0xC7, 0xC9: 0xC7}
+    | {0xD9: 0xD9, 0xDA: 0xD9, 0xDB: 0xD9}
+    | {0xDC: 0xDB, 0xDD: 0xDB, 0xDE: 0xDD, 0xDF: 0xDD}
+)
+
+
+# -- packing ---------------------------------------------------------------------------------------
+
+
+def pack_payloads(request: Any, opened: list[Container]) -> Steps:
+    """Put ``Packed`` in the place of every payload of a request that was opened."""
+    name = request.get("cmd") if isinstance(request, dict) else None
+    where = PAYLOADS.get(name) if isinstance(name, str) else None
+    if where is None:
+        return
+    known = {id(value) for value in opened}
+    for holder, key in where(request):
+        payload = holder[key]
+        if id(payload) in known:
+            packed = yield from pack_large(payload, known)
+            if isinstance(payload, dict) and isinstance(payload.get("name"), str):
+                packed.name = payload["name"]
+                rest = {key: item for key, item in payload.items() if key != "name"}
+                packed.nameless = yield from pack_large(rest, {*known, id(rest)})
+            holder[key] = packed
+
+
+Place = tuple[Any, Any]  # a container, and the key or the number in it
+
+
+def _at(key: str) -> Callable[[dict[str, Any]], Iterable[Place]]:
+    return lambda request: [(request, key)] if key in request else []
+
+
+def _of_jobs(request: dict[str, Any]) -> Iterator[Place]:
+    jobs = request.get("jobs")
+    for entry in jobs if isinstance(jobs, list) else ():
+        if isinstance(entry, dict) and "data" in entry:
+            yield entry, "data"
+
+
+def _of_results(request: dict[str, Any]) -> Iterator[Place]:
+    results = request.get("results")
+    if isinstance(results, list):
+        for number in range(len(results)):
+            yield results, number
+
+
+# Where commands have payloads, which they pack and do not look into.
+PAYLOADS: Final = {
+    "PUSH": _at("data"),
+    "PUSHB": _of_jobs,
+    "ACK": _at("result"),
+    "ACKB": _of_results,
+    "Update": _at("data"),
+}
+
+
+def pack_large(value: Container, opened: set[int]) -> Steps:
+    """Pack a value that was opened; return a ``Packed``.
+
+    Args:
+        opened: The ids of all containers that were.
+    """
+    pieces: list[bytes] = []
+    for items, container in _walk(value, opened):
+        if items:
+            packed = pack(items)
+            pieces.append(packed[1:] if len(items) < 16 else packed[3:])
+            yield _cost_us(items, len(packed), COPIED_BYTES_PER_US)
+        if container is not None:
+            pieces.append(_header(container, len(container)))
+            yield STEP_US
+    packed = b"".join(pieces)
+    chars = None
+    if len(packed) > COUNTED_BYTES_MIN:
+        chars = yield from count_json(value, opened)
+    return Packed(packed, chars)
+
+
+def count_json(value: Container, opened: set[int]) -> Steps:
+    """Return how many characters the JSON form of a value has that was opened."""
+    chars = 0
+    for items, container in _walk(value, opened):
+        if items:
+            # Their brackets and commas are counted with the container.
+            more = json_chars(items)
+            chars += more - len(items) - 1
+            yield _cost_us(items, more, TEXT_BYTES_PER_US)
+        if container is not None:
+            # Two brackets, commas between the items, a colon in each pair.
+            size = len(container)
+            chars += 2 + max(0, size - 1) + (size if isinstance(container, dict) else 0)
+            yield STEP_US
+    return chars
+
+
+def _walk(value: Container, opened: set[int]) -> Iterator[tuple[list[Any], Container | None]]:
+    """Yield some items that were not opened, and the container that was and comes next, if any."""
+    stack: list[Iterator[list[Any]]] = [iter([[value]])]
+    while stack:
+        items = next(stack[-1], None)
+        if items is None:
+            stack.pop()
+            continue
+        at = 0
+        while at < len(items) and id(items[at]) not in opened:
+            at += 1
+        if at == len(items):
+            yield items, None
+        else:
+            container = items[at]
+            yield items[:at], container
+            stack += (iter([items[at + 1 :]]), _in_parts(container))
+
+
+def _cost_us(items: list[Any], size: int, text_bytes_per_us: int) -> int:
+    """Return what it costs to pack or count items whose form has a size."""
+    text = sum([len(item) for item in items if item.__class__ is str or item.__class__ is bytes])
+    return STEP_US + text // text_bytes_per_us + max(0, size - text) // PACKED_BYTES_PER_US
+
+
+def json_chars(value: Any) -> int:
+    """Return how many characters the JSON form of a value has."""
+    if isinstance(value, Packed):
+        if value.json_chars is None:
+            value = unpack(value.packed)
+        else:
+            return value.json_chars
+    return len(dumps(value, ensure_ascii=False, separators=(",", ":"), default=_json_form))
+
+
+def _json_form(value: Any) -> Any:
+    return list(value) if isinstance(value, bytes) else str(value)
+
+
+def _in_parts(container: Container) -> Iterator[list[Any]]:
+    flat = (
+        chain.from_iterable(container.items()) if isinstance(container, dict) else iter(container)
+    )
+    while part := list(islice(flat, ITEMS_PER_STEP)):
+        yield part
+
+
+def _header(container: Container, size: int) -> bytes:
+    is_map = isinstance(container, dict)
+    if size < 16:
+        return bytes(((0x80 if is_map else 0x90) | size,))
+    if size < 65_536:
+        return (b"\xde" if is_map else b"\xdc") + size.to_bytes(2, "big")
+    return (b"\xdf" if is_map else b"\xdd") + size.to_bytes(4, "big")
+
+
+# -- freeing ---------------------------------------------------------------------------------------
+
+
+def let_go(opened: list[Container]) -> Steps:
+    """Free containers that were opened, but for those that somebody has kept."""
+    left = deque(opened)
+    opened.clear()
+    while left:
+        container = left.popleft()
+        while container and sys.getrefcount(container) == _OURS:
+            if isinstance(container, list):
+                del container[-FREED_PER_STEP:]
+            else:
+                for _ in range(min(FREED_PER_STEP, len(container))):
+                    container.popitem()
+            yield FREED_PER_STEP // FREED_PER_US
+
+
+_OURS: Final = 2  # of a container in a local variable, with the one of the call that asks

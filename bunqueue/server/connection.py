@@ -31,7 +31,7 @@ from bunqueue.protocol.frames import (
     too_large_text,
     unpack_length,
 )
-from bunqueue.protocol.large import decode_large
+from bunqueue.protocol.large import Container, decode_large, let_go, pack_payloads
 from bunqueue.protocol.replies import (
     HEADER_WITH_ONE_MORE,
     INTERNAL_ERROR,
@@ -348,7 +348,8 @@ class Connection:
     def _decode_large(self, body: memoryview) -> None:
         """Decode a frame in slices; the commands behind it wait."""
         self._is_decoding = True
-        request = self._broker.engine.run(_decoding(body), self.now(), False)
+        opened: list[Container] = []
+        request = self._broker.engine.run(_decoding(body, opened), self.now(), False)
         if isinstance(request, Later):
             self.parked.add(request)
             later = request
@@ -356,10 +357,12 @@ class Connection:
             def decoded(request: Any, _commits: int) -> None:
                 self.parked.discard(later)
                 self._decoded(request)
+                self._broker.engine.run(let_go(opened), self.now(), True)
 
             later.then(decoded)
         else:
             self._decoded(request)
+            self._broker.engine.run(let_go(opened), self.now(), True)
 
     def _decoded(self, request: Any) -> None:
         """Run the command of a large frame; then others may come."""
@@ -370,8 +373,11 @@ class Connection:
             self.flush_soon()
             return
         req_id = None
-        if isinstance(request, dict) and "reqId" in request:
-            req_id = self._packed(request, request["reqId"])
+        if isinstance(request, dict):
+            whole, request = request, dict(request)
+            whole.clear()  # so that nobody else holds what stands in it
+            if "reqId" in request:
+                req_id = self._packed(request, request["reqId"])
         if self._rate is not None and not self._rate.admits(self._steady()):
             self._refuse_rate(request)
             self.flush_soon()
@@ -559,12 +565,14 @@ class _Held:
         connection.flush_soon()
 
 
-def _decoding(body: memoryview) -> Work[Any]:
+def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:
     """Return the request, or what is wrong with the frame."""
     try:
-        return (yield from decode_large(body))
+        request = yield from decode_large(body, opened)
+        yield from pack_payloads(request, opened)
+        return request
     except InvalidFrame as error:
-        return error
+        return error.with_traceback(None)  # its frames hold what there is to be freed
 
 
 def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:

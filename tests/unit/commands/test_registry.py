@@ -11,7 +11,7 @@ from bunqueue.commands import COMMANDS, Command, dispatch
 from bunqueue.commands.registry import command
 from bunqueue.engine.later import Later
 from bunqueue.protocol.codec import UNDEFINED
-from bunqueue.protocol.fields import QueueName, SafeInteger
+from bunqueue.protocol.fields import SAFE_INTEGER_MAX, Number, QueueName, SafeInteger
 from tests.support.engine import World
 from tests.support.logs import said
 
@@ -268,6 +268,41 @@ def test_every_command_checks_its_queues_name(
 ) -> None:
     assert text == world.error(name, queue=queue)
     assert [] == world.ok("ListQueues")["queues"]
+
+
+NUMBERS = [
+    (name, wire)
+    for name in EVERY
+    for wire, field in COMMANDS[name].fields.items()
+    if isinstance(field, Number)
+]
+
+
+@pytest.mark.parametrize(("name", "wire"), NUMBERS)
+@pytest.mark.parametrize("huge", [1e300, -1e300, 2**63, -(2**63)])
+def test_a_number_that_no_client_can_hold_is_refused(
+    world: World, name: str, wire: str, huge: float
+) -> None:
+    """Some became an integer that no reply could carry, or that no slice of a list could take."""
+    good = {"queue": "q", "id": "a", "ids": ["a"], "tokens": ["t"], "durations": [1], "name": "n"}
+    request = {key: value for key, value in good.items() if key in COMMANDS[name].fields}
+    reply = dispatch(world.peer, {**request, "cmd": name, wire: huge})
+
+    assert isinstance(reply, dict)
+    assert f"{wire} must be" in reply["error"]
+
+
+@pytest.mark.parametrize("huge", [1e300, -1e300, "1e300", 2**63])
+def test_a_limit_that_no_client_can_hold_is_told_as_one_that_can_be_held(
+    world: World, huge: object
+) -> None:
+    world.ok("RateLimit", queue="q", limit=huge, duration=huge, ttl=None)
+    world.ok("SetConcurrency", queue="q", limit=huge)
+    told = world.ok("GetQueueLimits", queue="q", maxJobs=5)["data"]["limits"]
+
+    assert all(
+        abs(value) <= SAFE_INTEGER_MAX for value in told.values() if isinstance(value, (int, float))
+    )
 
 
 def test_every_command_that_takes_a_queue_declares_it() -> None:

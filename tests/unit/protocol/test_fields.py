@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bunqueue.protocol.fields import (
     QUEUE_NAMES_KNOWN_MAX,
+    SAFE_INTEGER_MAX,
     Anything,
     Field,
     Flag,
@@ -64,7 +65,7 @@ ACCEPTED: list[tuple[Field, Any]] = [
     (Number(min=-5, max=5), -5),
     (Number(min=-5, max=5), 5.0),
     (Number(integer=True), 3.0),
-    (Number(min=None), -1e300),
+    (Number(min=None), -(2**53) + 1),
     (SafeInteger(), 1),
     (SafeInteger(), 2**53 - 1),
     (SafeInteger(), 4.0),
@@ -112,6 +113,8 @@ REFUSED: list[tuple[Field, Any, str]] = [
     (Number(integer=True), 1.5, "x must be an integer"),
     (Number(integer=True), -INFINITY, "x must be a finite number"),
     (Number(), -1, "x must be at least 0"),
+    (Number(min=None), -1e300, f"x must be at least -{SAFE_INTEGER_MAX}"),
+    (Number(), 1e300, f"x must be at most {SAFE_INTEGER_MAX}"),
     (Number(min=1), 0, "x must be at least 1"),
     (Number(max=5), 6, "x must be at most 5"),
     (Number(max=5), 5.1, "x must be at most 5"),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bunqueue.protocol import large
-from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode
-from bunqueue.protocol.large import decode_large
+from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
+from bunqueue.protocol.large import decode_large, json_chars
 from tests.support.engine import done
 
 VALUES = st.recursive(
@@ -29,7 +29,11 @@ VALUES = st.recursive(
 
 
 def decoded(body: bytes) -> Any:
-    return done(decode_large(memoryview(body)))
+    """Decode with a window so small that nearly everything is opened."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "WINDOW_BYTES", 40)
+        patch.setattr(large, "RUN_LENGTH_MAX", 3)
+        return done(decode_large(memoryview(body), []))
 
 
 def outcome(decoder: Any, body: bytes) -> Any:
@@ -56,20 +60,16 @@ def test_frames_of_lists_come_out_whole(value: dict[str, Any]) -> None:
     assert decode(body) == decoded(body)
 
 
-@pytest.mark.parametrize("fed_bytes", [1, 7, 100])
-def test_it_does_not_matter_where_the_unpacker_has_to_be_fed(
-    monkeypatch: pytest.MonkeyPatch, fed_bytes: int
-) -> None:
-    monkeypatch.setattr(large, "FED_BYTES", fed_bytes)
-    monkeypatch.setattr(large, "RUN_LENGTH_MAX", 3)
+@pytest.mark.parametrize("window_bytes", [40, 47, 100])
+def test_it_does_not_matter_where_the_window_ends(window_bytes: int) -> None:
     value = {
         "cmd": "PUSHB",
         "jobs": [{"data": {"n": n, "list": [n] * 20}} for n in range(50)],
         "x" * 40: [],
     }
-    body = msgpack.packb(value)
-
-    assert value == decoded(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "WINDOW_BYTES", window_bytes)
+        assert value == done(decode_large(memoryview(msgpack.packb(value)), []))
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,19 @@ def test_it_does_not_matter_where_the_unpacker_has_to_be_fed(
         b"\x81\x91\x01\x02",  # a key that is a list
         b"\x81\xa1a",
         b"\x81\xa1a\x92\x01",
+        b"\xdf\x7f\x00",
+        b"\x82\xa1a\x01\xa1a\xd4\x00\x00",  # a key twice, in the end undefined
+        b"\x83\xa1a\xd4\x00\x00\xa1b\x01\xa1a\x02",  # in the end not
+        b"\x82\x01\xa1x\xc3\xa1y",  # 1 and true are one key before they are strings
+        b"\x82\x01\xa1x\xa11\xa1y",
+        b"\x81\xd4\x00\x00\x01",  # an undefined key
     ],
 )
-def test_odd_frames_are_taken_or_refused_alike(body: bytes) -> None:
+@pytest.mark.parametrize("is_last", [True, False])
+def test_odd_frames_are_taken_or_refused_alike(body: bytes, is_last: bool) -> None:
+    filling = b"\xdc\x00\x64" + b"\x05" * 100
+    body = b"\x92" + (filling + body if is_last else body + filling)
+
     assert repr(outcome(decode, body)) == repr(outcome(decoded, body))
 
 
@@ -106,8 +116,92 @@ def test_depth_is_counted_from_the_frame(levels: int, is_listed: bool) -> None:
 
 def test_a_long_list_is_decoded_in_many_steps() -> None:
     body = msgpack.packb({"jobs": [{"n": n} for n in range(30_000)]})
-    costs = list(decode_large(memoryview(body)))
+    costs = list(decode_large(memoryview(body), []))
 
     assert 5 < len(costs)
-    most = large.RUN_BYTES // large.LISTED_BYTES_PER_US + large.RUN_LENGTH_MAX * large.MEMBER_US
-    assert max(costs) <= most + 10
+    assert max(costs) <= STEP_US_MAX
+
+
+STEP_US_MAX = 5_000  # what one slice of a work may take
+LISTS = 200_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[] for _ in range(LISTS)],
+        {"data": {"x": [[] for _ in range(LISTS)]}},
+        {"jobs": [{"data": [{} for _ in range(LISTS)]}]},
+        {"data": [[[[[] for _ in range(LISTS)]]]]},
+        {"data": {str(number): {} for number in range(LISTS)}},
+    ],
+    ids=["no map", "in a map", "in a job", "deep", "members"],
+)
+def test_no_step_makes_many_containers(value: Any) -> None:
+    """Lists of 5 million empty lists, wherever they stood, kept the hub for more than a second."""
+    body = msgpack.packb(value)
+    opened: list[Any] = []
+    work = decode_large(memoryview(body), opened)
+    costs = list(work)
+
+    assert max(costs) <= STEP_US_MAX
+    assert sum(costs) >= LISTS // large.CONTAINERS_PER_US
+    assert opened
+
+
+@given(VALUES, st.integers(0, 9), st.integers(40, 80))
+def test_what_was_opened_is_packed_and_counted_as_in_one_go(
+    value: Any, copies: int, window_bytes: int
+) -> None:
+    value = {"a": [value] * copies, "b": {"c": value, "d": "e" * 50}}
+    opened: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "WINDOW_BYTES", window_bytes)
+        patch.setattr(large, "ITEMS_PER_STEP", 3)
+        again = done(decode_large(memoryview(msgpack.packb(value)), opened))
+        ids = {id(container) for container in opened}
+        packed = done(large.pack_large(again, ids))
+        count = done(large.count_json(again, ids))
+
+    assert pack(again) == packed.packed
+    assert json_chars(again) == count
+
+
+@pytest.mark.parametrize("name", [{}, {"name": "n"}])
+@pytest.mark.parametrize(
+    ("request_", "of"),
+    [
+        ({"cmd": "PUSH", "data": ...}, lambda request: request["data"]),
+        ({"cmd": "ACK", "result": ...}, lambda request: request["result"]),
+        ({"cmd": "ACKB", "results": [1, ...]}, lambda request: request["results"][1]),
+        ({"cmd": "PUSHB", "jobs": [5, {"data": ...}]}, lambda request: request["jobs"][1]["data"]),
+    ],
+    ids=["PUSH", "ACK", "ACKB", "PUSHB"],
+)
+def test_a_large_payload_is_packed_before_its_command_runs(
+    request_: Any, of: Any, name: dict[str, str]
+) -> None:
+    payload = {**name, "x": [[] for _ in range(large.WINDOW_BYTES)]}
+    body = msgpack.packb(request_, default=lambda _ellipsis: payload)
+    opened: list[Any] = []
+    request = done(decode_large(memoryview(body), opened))
+    done(large.pack_payloads(request, opened))
+    packed = of(request)
+
+    assert pack(payload) == packed.packed
+    assert name.get("name") == packed.name
+    if name:
+        assert pack({"x": payload["x"]}) == packed.nameless.packed
+
+
+def test_what_was_opened_is_freed_in_steps_unless_somebody_has_it() -> None:
+    body = msgpack.packb({"a": [[]] * LISTS, "b": {"c": [[]] * LISTS}})
+    opened: list[Any] = []
+    request = done(decode_large(memoryview(body), opened))
+    kept = request.pop("b")
+    request.clear()
+    steps = list(large.let_go(opened))
+
+    assert LISTS / large.FREED_PER_STEP <= len(steps)
+    assert LISTS == len(kept["c"])
+    assert not opened

@@ -1,0 +1,157 @@
+"""The long form: ``python -m tests.fuzz --minutes 10 --target codec``.
+
+With atheris in the environment its inputs follow what they cover in the package; without it, and
+with --blind, they are made by chance. What is found is written into --found, and the run goes on;
+a file of ``tests/fuzz/found/TARGET`` is tried first in every run, and by the suite.
+
+Usage:
+  tests.fuzz [--minutes N] [--target NAME] [--seed N] [--found DIR] [--blind]
+
+Options:
+  --minutes N    How long, in CPU time [default: 10].
+  --target NAME  frames, codec, dispatch, runner or http; all in turn if absent.
+  --seed N       Of chance [default: 1].
+  --found DIR    Where findings go [default: found].
+  --blind        Do not look at what is covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from docopt import docopt
+
+KEPT = Path(__file__).parent / "found"
+INPUT_S_MAX = 10.0  # an input that takes longer is a finding
+FINDINGS_MAX = 20  # of one run, each of a kind of its own
+
+
+class Findings:
+    """Writes what is found, one file for each place in the code."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory / name
+        self.places: set[str] = set()
+        self.inputs = 0
+
+    def run(self, fuzz: Callable[[bytes], None], data: bytes) -> None:
+        """Try one input."""
+        self.inputs += 1
+        began = time.process_time()
+        try:
+            fuzz(data)
+        except Exception as error:
+            self._keep(data, error)
+        else:
+            if time.process_time() - began > INPUT_S_MAX:
+                self._keep(data, TimeoutError("it takes too long"))
+
+    def _keep(self, data: bytes, error: Exception) -> None:
+        cause = error.__cause__ or error
+        frames = traceback.extract_tb(cause.__traceback__)[-3:]
+        place = " ".join(f"{Path(each.filename).name}:{each.lineno}" for each in frames)
+        if place in self.places:
+            return
+        self.places.add(place)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / hashlib.sha1(data).hexdigest()[:12]
+        path.write_bytes(data)
+        print(f"found by {self.name}, kept in {path}:", flush=True)
+        traceback.print_exception(error)
+
+    def told(self) -> str:
+        return f"{self.name}: {self.inputs} inputs, {len(self.places)} findings"
+
+
+def kept_inputs(name: str) -> list[bytes]:
+    """Return what was found once."""
+    return [path.read_bytes() for path in sorted((KEPT / name).glob("*")) if path.is_file()]
+
+
+def blindly(name: str, seconds: float, seed: int, directory: Path) -> Findings:
+    """Fuzz without a look at what is covered."""
+    from tests.fuzz.blind import inputs
+    from tests.fuzz.targets import TARGETS
+
+    findings = Findings(name, directory)
+    end = time.process_time() + seconds
+    kept = kept_inputs(name)
+    for data in kept:
+        findings.run(TARGETS[name], data)
+    for data in inputs(seed, kept):
+        findings.run(TARGETS[name], data)
+        if time.process_time() > end or len(findings.places) >= FINDINGS_MAX:
+            break
+    return findings
+
+
+@contextmanager
+def corpus(name: str) -> Iterator[Path]:
+    """Make a directory with the seeds and what is kept."""
+    import tempfile
+
+    from tests.fuzz.blind import SEEDS
+
+    with tempfile.TemporaryDirectory() as directory:
+        for number, data in enumerate((*SEEDS, *kept_inputs(name))):
+            (Path(directory) / f"seed{number}").write_bytes(data)
+        yield Path(directory)
+
+
+def guided(name: str, seconds: float, seed: int, directory: Path) -> int:
+    """Fuzz with atheris, in a child: it ends the process that it runs in."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    import atheris
+
+    with atheris.instrument_imports(include=["bunqueue"]):
+        from tests.fuzz.targets import TARGETS
+    findings = Findings(name, directory)
+    end = time.process_time() + seconds
+
+    def fuzz(data: bytes) -> None:
+        findings.run(TARGETS[name], data)
+        if time.process_time() > end or len(findings.places) >= FINDINGS_MAX:
+            print(findings.told(), flush=True)
+            os._exit(bool(findings.places))
+
+    with corpus(name) as seeds:
+        argv = [sys.argv[0], f"-seed={seed}", "-max_len=4096", "-timeout=60", "-verbosity=0"]
+        atheris.Setup([*argv, "-rss_limit_mb=4096", str(seeds)], fuzz)
+        atheris.Fuzz()
+    os._exit(1)  # it returns only if it could not begin
+
+
+def main() -> int:
+    args = docopt(__doc__ or "")
+    seconds, seed = 60 * float(args["--minutes"]), int(args["--seed"])
+    directory = Path(args["--found"])
+    names = [args["--target"]] if args["--target"] else ["frames", "codec", "dispatch", "runner"]
+    try:
+        import atheris  # noqa: F401
+    except ImportError:
+        is_blind = True
+    else:
+        is_blind = args["--blind"]
+    status = 0
+    for name in names:
+        if is_blind:
+            findings = blindly(name, seconds / len(names), seed, directory)
+            print(findings.told(), flush=True)
+            status |= bool(findings.places)
+        else:
+            status |= guided(name, seconds / len(names), seed, directory)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
