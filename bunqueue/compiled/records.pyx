@@ -142,12 +142,16 @@ cdef Job new_job(str id, long long seq, QueueFields queue, object name, bytes da
 
 
 cdef enum:
-    RING_BLOCK = 1022  # with its link, 8 KiB
+    # Jobs of the first block and of the largest: with their heads 256 bytes and 8 KiB. Most lines are
+    # short, and there may be 10,000 of them.
+    BLOCK_ROOM_MIN = 30
+    BLOCK_ROOM_MAX = 1022
 
 
 cdef struct Block:
     Block* following
-    PyObject* items[RING_BLOCK]
+    Py_ssize_t room
+    PyObject* items[1]  # as many as there is room for
 
 
 @cython.no_gc
@@ -182,11 +186,14 @@ cdef class Ring:
     cpdef append(self, Job job):
         """Put a job at the end."""
         cdef Block* block
-        if self.last == NULL or self.end == RING_BLOCK:
-            block = <Block*> PyMem_Malloc(sizeof(Block))
+        cdef Py_ssize_t room
+        if self.last == NULL or self.end == self.last.room:
+            room = BLOCK_ROOM_MIN if self.last == NULL else min(4 * self.last.room, BLOCK_ROOM_MAX)
+            block = <Block*> PyMem_Malloc(sizeof(Block) + (room - 1) * sizeof(PyObject*))
             if block == NULL:
                 raise MemoryError
             block.following = NULL
+            block.room = room
             if self.last == NULL:
                 self.first = block
                 self.begin = 0
@@ -220,7 +227,10 @@ cdef class Ring:
         self.size -= 1
         if not self.size:
             self.begin = self.end = 0
-        elif self.begin == RING_BLOCK:
+            if block.room > BLOCK_ROOM_MIN:
+                PyMem_Free(block)
+                self.first = self.last = NULL
+        elif self.begin == block.room:
             self.first = block.following
             self.begin = 0
             PyMem_Free(block)
@@ -232,7 +242,7 @@ cdef class Ring:
         cdef Block* block = self.first
         cdef Py_ssize_t at = self.begin, left = self.size
         while left:
-            if at == RING_BLOCK:
+            if at == block.room:
                 block = block.following
                 at = 0
             jobs.append(<Job> block.items[at])
