@@ -885,8 +885,8 @@ cdef dict _option_sets = {}  # raw bytes of keys and values -> (options, priorit
 cdef class Runner:
     """Runs the frames of one connection, as long as they are ordinary.
 
-    It takes none of the engine's locks: a server's engine has none that exclude anybody, because
-    what never switches is alone in its hub.
+    It takes none of the engine's locks: no operation switches while it holds one, so none is held
+    while this runs.
     """
 
     cdef object connection

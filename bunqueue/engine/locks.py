@@ -63,7 +63,7 @@ _held: dict[int, list[tuple[Rank, int]]] = {}
 class NoLock:
     """A lock for an engine whose caller already excludes everyone else.
 
-    So does the gate of an embedded broker, and a server's hub: what never switches is alone.
+    So does the gate of an embedded broker.
     """
 
     __slots__ = ()

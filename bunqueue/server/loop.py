@@ -1,9 +1,11 @@
-"""What the hub lends to the parts that must not know gevent: a loop, an alarm."""
+"""What the hub lends to the parts that must not know gevent: a loop, an alarm, locks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 from gevent.event import Event
+from gevent.lock import Semaphore
 
 READ = 1
 WRITE = 2
@@ -73,6 +75,11 @@ class HubAlarm:
         else:
             self._event.wait(timeout_s)
         self._event.clear()
+
+
+def hub_lock(rank: Any, number: int) -> Semaphore:  # noqa: ARG001  # the factory's signature
+    """Build one of the engine's locks for greenlets."""
+    return Semaphore(1)
 
 
 class NoGate:

@@ -35,7 +35,7 @@ from bunqueue.server import memory, tls
 from bunqueue.server.app import App
 from bunqueue.server.host import ServerHost
 from bunqueue.server.http import HttpServer
-from bunqueue.server.loop import HubAlarm, HubLoop, NoGate
+from bunqueue.server.loop import HubAlarm, HubLoop, NoGate, hub_lock
 from bunqueue.server.tcp import TcpServer
 from bunqueue.server.webhooks import Deliveries
 
@@ -109,6 +109,7 @@ class Server:
             ),
             alarm=HubAlarm(),
             gate=NoGate(),
+            locks=hub_lock,
             tokens=Tokens(settings.auth_tokens),
         )
         self.broker.engine.on_shrunk = memory.give_back

@@ -12,7 +12,7 @@ from bunqueue.broker import Broker, EngineSettings, Tokens
 from bunqueue.commands.targets import AllowedTargets
 from bunqueue.engine.ports import MUST_COMMIT
 from bunqueue.server.host import ServerHost
-from bunqueue.server.loop import HubAlarm, NoGate
+from bunqueue.server.loop import HubAlarm, NoGate, hub_lock
 from bunqueue.storage.memory import MemoryStorage
 
 QUEUES_SHOWN_MAX = 100  # with series of their own for Prometheus
@@ -131,6 +131,7 @@ def make_broker(storage: Any = None, tokens: tuple[str, ...] = ()) -> Broker:
         EngineSettings(),
         alarm=HubAlarm(),
         gate=NoGate(),
+        locks=hub_lock,
         tokens=Tokens(tokens),
     )
     broker.host = ServerHost(
