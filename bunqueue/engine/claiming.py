@@ -149,9 +149,7 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
     """Serve the queue's waiters with what is claimable now; the shard is locked."""
     waiters = queue.waiters
     refused: set[GroupTerms | None] = set()  # terms on which there is nothing to be had now
-    for waiter in list(waiters) if queue.run_set.groups is not None else _first_ones(waiters):
-        if waiter.terms in refused or waiter not in waiters:
-            continue
+    for waiter in _next_ones(waiters, refused):
         jobs = claim(
             engine,
             queue,
@@ -168,7 +166,7 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
             waiter.later.resolve(jobs, SHOULD_COMMIT if engine.storage.is_persistent else 0)
         elif not waiter.peer.is_open:
             _unpark(engine, waiter)
-        elif queue.run_set.groups is None or not queue.run_set.ready:
+        elif not queue.run_set.ready or (queue.run_set.groups is None and waiter.terms is None):
             break
         else:
             refused.add(waiter.terms)
@@ -176,10 +174,15 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
         _look_again(engine, queue, now)
 
 
-def _first_ones(waiters: dict[Waiter, None]) -> Iterator[Waiter]:
-    """Yield whoever waits longest, again and again, as they are served."""
+def _next_ones(waiters: dict[Waiter, None], refused: set[GroupTerms | None]) -> Iterator[Waiter]:
+    """Yield whoever waits longest, but on refused terms, again and again as they are served."""
     while waiters:
-        yield next(iter(waiters))
+        for waiter in waiters:
+            if not refused or waiter.terms not in refused:
+                break
+        else:
+            return
+        yield waiter
 
 
 def _park(
@@ -234,7 +237,7 @@ def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
     """Arm the queue's timer for the next moment at which time alone can make a job claimable."""
     gate = queue.gate
     at = queue.run_set.next_due_at()
-    if queue.run_set.ready and not gate.is_open:
+    if queue.run_set.ready and not gate.is_open and not gate.room(len(queue.active), now):
         at = gate.next_token_at(now)
     elif queue.run_set.groups is not None:
         rest_over = queue.run_set.groups.next_rest_over(now)

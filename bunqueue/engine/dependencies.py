@@ -400,11 +400,18 @@ def gone(engine: "Engine", job: Job) -> None:
     """Look after the consumers of a job that is being removed; its place is still the old one."""
     if job.place == COMPLETED:
         prove(engine, job)
+        engine.storage.sync(_unprove, (engine, job))
     elif engine.settings.fails_orphans:
         for consumer in engine.graph.consumers[job.id]:
             ties = consumer.extra.flow
             if consumer.place == PARKED and ties is not None and job.id in ties.missing:
                 engine.graph.later(engine, fail_orphan, consumer, job.id)
+
+
+def _unprove(engine: "Engine", job: Job) -> None:
+    """Undo the proof of a completed job that is there again."""
+    if engine.index.get(job.id) is job:
+        proofs.drop(engine, job.id)
 
 
 def release(engine: "Engine", job: Job, now: int, *, by_edit: bool = False) -> None:

@@ -215,6 +215,7 @@ class Engine(EngineFields):
     push_batch = admission.push_batch
     push_many = admission.push_many
     push_flow = flow_admission.push_flow
+    publish = admission.publish
 
     pull = claiming.pull
     serve = claiming.serve

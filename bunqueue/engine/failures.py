@@ -111,7 +111,7 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
             errors = getattr(ties, noted)
             error_before = errors.get(label)
             errors[label] = error
-        engine.storage.sync(_unapply, (engine, parent, before, noted, label, error_before))
+        engine.storage.sync(_unapply, (engine, parent, record, before, noted, label, error_before))
     if parent.place == PARKED and not ties.missing and not ties.is_released:
         release(engine, parent, now, by_edit=True)
         announce(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
@@ -138,11 +138,14 @@ def _do_without(engine: "Engine", parent: Job, child_ids: set[str]) -> Dropped:
 def _unapply(
     engine: "Engine",
     parent: Job,
+    record: Record,
     before: Dropped,
     noted: str | None,
     label: str,
     error_before: str | None,
 ) -> None:
+    """Undo ``apply``; where the record itself is in the file, it is applied once more."""
+    engine.graph.later(engine, apply, parent, record)
     depends_on, missing = before
     ties = ties_of(parent)
     parent.extra.depends_on.update(depends_on)
@@ -158,13 +161,14 @@ def _unapply(
 
 def _drop_record(engine: "Engine", parent: Job, record: Record) -> None:
     drop_record(engine, parent, record[1])
-    engine.storage.sync(_redrop, (parent, record))
+    engine.storage.sync(_redrop, (engine, parent, record))
 
 
-def _redrop(parent: Job, record: Record) -> None:
-    """Undo the dropping of a record in memory; ``_reconsider`` decides about the file."""
+def _redrop(engine: "Engine", parent: Job, record: Record) -> None:
+    """Undo the dropping of a record, to apply it again; ``_reconsider`` may drop it for good."""
     if parent.extra.flow is not None:
-        parent.extra.flow.records[record[1]] = record
+        put_record(engine, parent, record)
+        engine.graph.later(engine, apply, parent, record)
 
 
 def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:

@@ -122,6 +122,8 @@ class Gate(GateFields):
         if rate is None or self.is_paused:
             return None
         wait_ms = rate.wait_ms(now)
+        if not wait_ms:
+            return None
         at = math.inf if wait_ms == math.inf else now + max(1, int(wait_ms))
         if rate.expires_at is not None:
             at = min(at, rate.expires_at)

@@ -64,6 +64,15 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
     elif place == FAILED:
         queue.failed[job.id] = job
         queue.is_disordered = True
+    elif place == ADMITTED:
+        # If its own commit is undone too, it is gone again by then; if that is past, nobody else
+        # will show it.
+        queue.admitted[job.id] = job
+        engine.timers.add(engine.last_now, _show, engine, job)
+
+
+def _show(engine: "Engine", job: Job, now: int) -> None:
+    engine.publish(job, (), None, None, now)
 
 
 def take_group_slot(job: Job) -> None:

@@ -39,11 +39,14 @@ LightMemory = tuple[Job, str, Delivery | None, bool, int]
 
 def remember(job: Job) -> Memory:
     """Take a picture of everything about the job that an operation may change."""
+    values = tuple(getattr(job, name) for name in _FIELDS)
+    return values, _copy(job.extra), _owns_key(job), mark()
+
+
+def _owns_key(job: Job) -> bool:
     key = job.extra.unique_key
-    owns_key = (
-        key is not None and (entry := job.queue.keys.get(key)) is not None and (entry.job is job)
-    )
-    return tuple(getattr(job, name) for name in _FIELDS), _copy(job.extra), owns_key, mark()
+    entry = None if key is None else job.queue.keys.get(key)
+    return entry is not None and entry.job is job
 
 
 def _copy(extra: Extra) -> Extra:
@@ -66,13 +69,12 @@ def place_in(memory: Memory) -> str:
 
 def light_memory(job: Job) -> LightMemory:
     """Take the small picture that removing the job needs: nothing else of it changes."""
-    key = job.extra.unique_key
-    return job, job.place, job.delivery, key is not None, mark()
+    return job, job.place, job.delivery, _owns_key(job), mark()
 
 
 def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> None:
     """Bring removed jobs back to the places where they were."""
-    for job, place, delivery, has_key, since in memories:
+    for job, place, delivery, owns_key, since in memories:
         if job.place != GONE or has_successor(engine, job):
             continue
         if engine.untold:
@@ -80,7 +82,7 @@ def put_all_back(engine: "Engine", memories: list[LightMemory], now: int) -> Non
         job.place = place
         job.delivery = delivery
         put_in(engine, job, now)
-        if has_key and not keys.reclaim(job, now):
+        if owns_key and not keys.reclaim(job, now):
             keys.lose(job)
         if job.options.ttl is not None and place == QUEUED:
             engine.arm_ttl(job)

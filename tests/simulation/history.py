@@ -205,6 +205,7 @@ class Run:
         self.figures.faults["clock set"] += 1
         self.rules.rates.clear()
         self.rules.has_jumped = True
+        self.rules.set_back_ms += max(0, -delta_ms)
         self.world.jump(delta_ms)
         self._after("tick", TICK, self.world.writer.failures)
 

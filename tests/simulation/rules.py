@@ -40,7 +40,7 @@ CASCADE: Edges = {("parked", "queued"), ("parked", "failed"), ("parked", GONE)}
 EXPIRED: Edges = {("queued", GONE), ("queued", "failed")}
 ADMITS: Edges = {
     ("completed", GONE), ("failed", GONE), ("queued", GONE), ("parked", GONE), ("queued", "parked"),
-    ("admitted", "queued"), ("admitted", "parked"),
+    ("admitted", "queued"), ("admitted", "parked"), ("admitted", GONE),
 }  # fmt: skip
 # Command -> edges of the job it names, or of any job if it names none; the table of 1.2.
 EDGES: dict[str, Edges] = {
@@ -60,7 +60,8 @@ EDGES: dict[str, Edges] = {
     "MoveToDelayed": {("active", "queued")},
     "MoveToWait": {("active", "queued"), ("failed", "queued")},
     "MoveToWaitingChildren": {("active", "parked"), ("active", "queued")},
-    "UpdateParent": {("queued", "parked"), ("active", "parked")},
+    # Of the parent of a child that has failed already, whose policy applies at once.
+    "UpdateParent": {("queued", "parked"), ("queued", "failed"), ("queued", GONE)},
     "RemoveUnprocessedChildren": {("queued", GONE), ("parked", GONE)},
     "Drain": {("queued", GONE)},
     "Clean": {("queued", GONE), ("completed", GONE), ("failed", GONE)},
@@ -119,6 +120,7 @@ class Rules:
         self.end_events: dict[str, int] = {}
         self.rates: dict[int, tuple[Any, list[int]]] = {}
         self.has_jumped = False
+        self.set_back_ms = 0  # by how much in all: what an undo brings back may be as old
         self.checks = 0
         world.answered = self.told
         world.heard = self.hear
@@ -313,7 +315,7 @@ class Rules:
         ]
         for job in taken:
             old = next(other for other in before.values() if other.seq == job.seq)
-            if old.run_at > now or self._is_expired(old):
+            if old.run_at > now + self.set_back_ms or self._is_expired(old):
                 raise Broken(f"delivered out of time, now {now}: {old}")
             if job.token is not None and job.token in self.tokens:
                 raise Broken(f"a token was given twice: {job}")
@@ -332,6 +334,8 @@ class Rules:
         self._within_rate(queue, len(taken), now)
         if has_waiters and queue.waiters:
             return
+        if any(before[job.seq].run_at > now for job in taken):
+            return  # older than the clock: where it stood in line cannot be told from its moment
         affinity = (request.get("group") or {}).get("affinity", "any")
         ready = sorted(
             (
@@ -427,7 +431,7 @@ class Rules:
             new = after.get(seq)
             if old.place == "active":
                 is_dropped = (old.key[1] or "").startswith("cron:") or _flag(old, "removeOnFail")
-                if new is None and not is_dropped:
+                if new is None and not is_dropped and not _is_full(old.queue, after, control):
                     raise Broken(f"a restart lost {old}")
                 if new is not None and (new.attempts, new.stall_count) != (
                     old.attempts + 1,
@@ -440,10 +444,12 @@ class Rules:
         if fresh:
             raise Broken(f"a restart made jobs: {fresh}")
         # What the restart itself has ended may be missed no longer; nothing else changes.
-        ended = {job.id for job in before.values() if job.place == "active"}
+        interrupted = [job for job in before.values() if job.place == "active"]
+        ended = {job.id for job in interrupted}
+        freeing = {job.id for job in interrupted if _flag(job, "continueParentOnFailure")}
         for seq, missing in ties_of(world.engine).items():
             waited = ties.get(seq, frozenset())
-            if missing - waited or waited - missing - ended:
+            if missing - waited or (waited - missing - ended and not waited & freeing):
                 raise Broken(f"a restart made {after[seq]} wait for {missing}, not for {waited}")
         self.moved("restart", RESTART | {("failed", GONE)} if _is_bounded(control) else RESTART)
         self.control = control_of(world.engine, world.now)
@@ -497,6 +503,13 @@ def _number(job: Picture, name: str, default: int) -> int:
 
 def _is_bounded(control: dict[str, Any]) -> bool:
     return any(key.startswith("dlq ") and value.max_entries < 10 for key, value in control.items())
+
+
+def _is_full(name: str, jobs: dict[int, Picture], control: dict[str, Any]) -> bool:
+    """Say whether the queue keeps as many dead letters as it may, so that older ones have gone."""
+    config = control.get(f"dlq {name}")
+    dead = sum(job.place == "failed" and job.queue == name for job in jobs.values())
+    return config is not None and dead >= config.max_entries
 
 
 def _settings(control: dict[str, Any]) -> dict[str, Any]:

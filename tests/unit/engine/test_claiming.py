@@ -512,3 +512,35 @@ def test_a_batch_ends_before_its_reply_outgrows_a_frame(world: World) -> None:
     pulls = [world.ok("PULLB", queue="big", count=5, owner="w") for _ in range(3)]
 
     assert [2, 2, 1] == [len(pull["jobs"]) for pull in pulls]  # the second passes 16 MiB
+
+
+# -- found by tests/simulation --------------------------------------------------------------------
+
+
+def test_a_poll_for_a_group_holds_up_nobody_who_takes_any_job(world: World) -> None:
+    of_group = world.send("PULL", queue="q", timeout=MINUTE, group={"affinity": "g"})
+    any_job = world.send("PULL", queue="q", timeout=MINUTE)
+
+    job_id = world.push()
+    world.settle()
+
+    assert not of_group.is_there
+    assert any_job.reply is not None
+    assert job_id == any_job.reply["job"]["id"]
+
+
+@pytest.mark.parametrize("limit", ["concurrency", "affinity"])
+def test_a_poll_that_no_token_can_help_does_not_keep_the_ticker_busy(
+    world: World, limit: str
+) -> None:
+    world.ok("RateLimit", queue="q", limit=3)
+    if limit == "concurrency":
+        world.ok("SetConcurrency", queue="q", limit=1)
+        world.push()
+        world.pull()
+    world.push()
+    fields = {"group": {"affinity": "g"}} if limit == "affinity" else {}
+    world.send("PULL", queue="q", timeout=MINUTE, **fields)
+    world.settle()
+
+    assert world.engine.tick(world.now) > world.now + 100

@@ -663,3 +663,18 @@ def test_an_edge_that_was_met_is_back_when_the_completion_is_undone(command: str
     assert "waiting-children" == world.state("b")
     world.ok("ACK", id="a")
     assert "b" == world.pull("b")
+
+
+def test_a_completed_job_whose_removal_fails_leaves_no_proof() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c")
+    world.push("b", jobId="p", childrenIds=["c"])
+    finish(world, "c", "a")
+    world.storage.fails = True
+    world.error("Obliterate", queue="a")
+    world.storage.fails = False
+    world.settle()
+
+    assert "completed" == world.state("c")
+    assert 0 == len(world.engine.graph.proofs)
+    assert {} == world.storage.tables.get("proofs", {})

@@ -375,3 +375,34 @@ def test_records_of_a_parent_that_is_gone_are_dropped_at_the_start() -> None:
     world.storage.tables["flow_failures"] = {"p\0c": ("p", "c", "q", "fail", "boom", world.now)}
 
     assert {} == world.restart().storage.tables["flow_failures"]
+
+
+# -- found by tests/simulation --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+def test_a_policy_that_a_failed_commit_undoes_is_applied_again(policy: dict[str, bool]) -> None:
+    world = persistent_world()
+    push(world, 2, **policy)
+    world.pull()
+    rows = dict(world.storage.rows)
+    world.ok("FAIL", id="c0", error="boom")
+    # As if only the child's end and the record had been written; the next commit fails.
+    world.storage.rows["p"] = rows["p"]
+    mode = {0: "fail", 1: "continue", 2: "ignore", 3: "remove"}[POLICIES.index(policy)]
+    record = ("p", "c0", "q", mode, "boom", world.now)
+    storage = ScriptedStorage()
+    storage.rows = dict(world.storage.rows)
+    storage.tables = {"flow_failures": {"p\0c0": record}}
+    again = World(storage, world.clock)
+    storage.fails = True
+    again.settle()
+    storage.fails = False
+    for _ in range(3):
+        again.forward(1)
+        again.settle()
+
+    if policy in (IGNORE, REMOVE):
+        complete(again, "c1")
+    assert ("failed" if policy is FAIL else "waiting") == again.state("p")
+    assert ("failed" if policy is FAIL else "waiting") == again.restart().state("p")

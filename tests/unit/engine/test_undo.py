@@ -534,3 +534,46 @@ def test_dead_letters_that_a_failed_one_had_pushed_out_come_back(world: World) -
 
     assert ["b"] == [job["id"] for job in world.ok("Dlq", queue="q")["jobs"]]
     assert ["b"] == [job["id"] for job in world.restart().ok("Dlq", queue="q")["jobs"]]
+
+
+def test_a_completed_job_that_comes_back_keeps_its_claim_to_a_key_that_is_free_later(
+    world: World,
+) -> None:
+    world.push(jobId="a", uniqueKey="k")
+    world.pull()
+    world.ok("ACK", id="a")
+    world.push(jobId="b", uniqueKey="k")
+
+    assert INTERNAL == failed(world, "Clean", queue="q", state="completed")
+
+    world.ok("Cancel", id="b")
+    world.ok("RetryCompleted", queue="q")
+    assert "a" == world.push(uniqueKey="k")
+
+
+@pytest.mark.parametrize(("command", "fields"), [
+    ("PUSH", {"uniqueKey": "k", "dedup": {"replace": True}}), ("Obliterate", {}),
+])  # fmt: skip
+def test_a_job_that_was_committed_while_it_was_taken_away_is_seen_if_that_is_undone(
+    world: World, command: str, fields: dict[str, Any]
+) -> None:
+    storage = world.storage
+    pushed = world.send("PUSH", queue="q", jobId="a", uniqueKey="k", durable=True)
+    operations, storage._operations = storage._operations, []
+    held, storage._held = storage._held, []
+    world.send(command, queue="q", **fields)
+    later, storage._operations = storage._operations, operations
+    later_held, storage._held = storage._held, held
+    storage.settle()  # the batch in flight, of the push alone
+    storage._operations, storage._held = later, later_held
+    storage.fails = True
+    storage.settle()
+    storage.fails = False
+
+    world.forward(1)
+    world.settle()
+
+    assert pushed.reply is not None
+    assert "a" == pushed.reply["id"]
+    assert "waiting" == world.state("a")
+    assert ["a"] == world.pull_all()
