@@ -506,6 +506,9 @@ def _refusal(
     problem = None if custom_id is None else dependencies.reuse_refusal(engine, custom_id)
     if problem is None and key:
         problem = keys.refusal(engine, queue, key, options, now)
+        owner = keys.owner_of(queue, key, now)
+        if problem is None and owner is not None and keys.strategy(options) == "replace":
+            problem = None if owner.place == ACTIVE else _loss_refusal(own, owner.id)
     if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
         problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1
@@ -539,6 +542,15 @@ def _edge_refusal(
         # Of a batch that was asked before; what waits for the id since then came with it.
         problem = dependencies.reuse_refusal(engine, custom_id)
     return problem
+
+
+def _loss_refusal(own: Mapping[str, Any], replaced_id: str) -> str | None:
+    """Return why the push cannot do without the job whose key it takes, or None."""
+    if linked_parent(own) == replaced_id:
+        return f"Parent job not found: {replaced_id}"
+    if replaced_id in (own.get("dependsOn") or ()):
+        return f"Dependency job not found: {replaced_id}"
+    return None
 
 
 def _own_refusal(own: Mapping[str, Any], custom_id: str | None) -> str | None:
@@ -670,6 +682,9 @@ def _admit(
             if owner.place == ACTIVE:
                 robbed = owner
             else:
+                problem = _loss_refusal(own, owner.id)
+                if problem:
+                    raise Refused(problem)
                 replaced = owner
     full = None if replaced is not None else full_group(queue, own, 0)
     if full is not None:

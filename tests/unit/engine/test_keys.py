@@ -326,3 +326,30 @@ def test_a_dead_letter_that_lost_its_key_stays_while_the_taker_lives(world: Worl
 
     world.ok("Cancel", id=new)
     assert 1 == world.ok("RetryDlq", queue="q")["count"]
+
+
+# -- found by tests/simulation --------------------------------------------------------------------
+
+REPLACE = {"uniqueKey": "k", "dedup": {"replace": True}}
+LINK = {"parentId": "a", "data": {"__parentId": "a", "__parentQueue": "q"}}
+
+
+@pytest.mark.parametrize("command", ["PUSH", "PUSHB"])
+@pytest.mark.parametrize(
+    ("needed", "text"),
+    [
+        (LINK, "Parent job not found: a"),
+        ({"dependsOn": ["a"]}, "Dependency job not found: a"),
+    ],
+)
+def test_a_push_cannot_replace_the_job_that_it_needs(
+    world: World, command: str, needed: dict[str, Any], text: str
+) -> None:
+    world.push(jobId="a", uniqueKey="k")
+    fields = {**REPLACE, **needed}
+
+    error = world.error(command, queue="q", **(fields if command == "PUSH" else {"jobs": [fields]}))
+
+    assert text == error
+    assert "waiting" == world.state("a")
+    assert "a" == world.push(uniqueKey="k")
