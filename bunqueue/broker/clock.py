@@ -20,9 +20,11 @@ class Clock:
     Attributes:
         steady: The monotonic clock, in seconds.
         on_jump: Called with the size of a jump.
+        jumps: How often the wall clock was set since the start.
+        last_jump: Epoch ms after the last time, and by how many ms; None before the first.
     """
 
-    __slots__ = ("steady", "on_jump", "_wall_ns", "_last", "_offset_ms")
+    __slots__ = ("steady", "on_jump", "jumps", "last_jump", "_wall_ns", "_last", "_offset_ms")
 
     def __init__(
         self,
@@ -31,6 +33,8 @@ class Clock:
     ) -> None:
         self.steady = steady
         self.on_jump: Callable[[int], None] | None = None
+        self.jumps = 0
+        self.last_jump: tuple[int, int] | None = None
         self._wall_ns = wall_ns
         self._last = wall_ns() // 1_000_000
         self._offset_ms = self._last - steady() * 1000
@@ -58,6 +62,8 @@ class Clock:
         log.warning("the clock was set, leases move along delta_ms=%d", delta_ms)
         self._offset_ms = offset_ms
         self._last = now
+        self.jumps += 1
+        self.last_jump = now, delta_ms
         if self.on_jump is not None:
             self.on_jump(delta_ms)
         return now

@@ -53,7 +53,7 @@ class Broker:
         self.engine = Engine(storage, settings, locks, rng=random.Random(), random_bytes=os.urandom)
         self.clock.on_jump = self.engine.clock_jumped
         storage.on_dropped = self._drop
-        self.host: Host = LocalHost(storage, self.engine.latencies)
+        self.host: Host = LocalHost(storage, self.engine.latencies, self.clock)
         self._started_s = self.clock.steady()
         self.engine.recover(self.clock.now())
         self.ticker = Ticker(self.engine, self.clock, alarm, gate)

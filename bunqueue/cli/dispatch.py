@@ -4,7 +4,18 @@ import os
 import sys
 
 import bunqueue
-from bunqueue.cli import cron, demo, figures, import_db, jobs, queues, start, webhooks, workers
+from bunqueue.cli import (
+    cron,
+    demo,
+    doctor,
+    figures,
+    import_db,
+    jobs,
+    queues,
+    start,
+    webhooks,
+    workers,
+)
 from bunqueue.cli.call import send
 from bunqueue.cli.cures import cure
 from bunqueue.cli.leading import split_leading
@@ -14,7 +25,7 @@ from bunqueue.cli.usage import Args, UsageError, nearest, parse
 from bunqueue.errors import BunqueueError
 
 # Importing them has filled the table.
-ROWS = (cron, demo, figures, import_db, jobs, queues, start, webhooks, workers)
+ROWS = (cron, demo, doctor, figures, import_db, jobs, queues, start, webhooks, workers)
 
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 

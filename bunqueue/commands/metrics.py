@@ -5,6 +5,7 @@ from typing import Any
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.metrics import TYPES
+from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, QueueName, SafeInteger
 from bunqueue.protocol.replies import OK, Reply
@@ -96,3 +97,11 @@ def compact_memory(peer: Peer, _request: Request) -> Reply:
     """Hand free memory back to the system; changes nothing that anyone can see."""
     peer.host.compact()
     return OK
+
+
+@command("Diagnose")
+def diagnose(peer: Peer, _request: Request) -> Work[Reply]:
+    """Look for what is wrong, check by check; no command of the original server."""
+    findings = yield from peer.engine.diagnose(peer.now())
+    told = peer.host.facts() | {"findings": [*peer.host.findings(), *findings]}
+    return {"ok": True, "diagnosis": told}

@@ -6,6 +6,7 @@ from bunqueue.commands.targets import AllowedTargets
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.latency import Latencies
 from bunqueue.engine.ports import Peer as EnginePeer
+from bunqueue.protocol.findings import Finding
 
 
 class Host(Protocol):
@@ -40,6 +41,12 @@ class Host(Protocol):
 
     def file_bytes(self) -> int | None:
         """Return the size of the data file, None if there is none."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return ``{version, core, python, sqlite, writer, pid, dataPath}``."""
+
+    def findings(self) -> list[Finding]:
+        """Look at what is not the engine's: storage, file, clock, settings."""
 
 
 class Peer(EnginePeer, Protocol):

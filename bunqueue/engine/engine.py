@@ -20,6 +20,7 @@ from bunqueue.engine import (
     cron_control,
     deadletters,
     dependencies,
+    diagnosis,
     explain,
     failures,
     figures,
@@ -243,6 +244,7 @@ class Engine(EngineFields):
     find_by_custom_id = reads.find_by_custom_id
     state = reads.state
     explain = explain.explain
+    diagnose = diagnosis.diagnose
     list_jobs = reads.list_jobs
     counts = reads.counts
     count = reads.count

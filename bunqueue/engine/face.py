@@ -23,6 +23,7 @@ from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.slices import Work
 from bunqueue.engine.webhooks import Webhook
 from bunqueue.engine.workers import RegisteredWorker
+from bunqueue.protocol.findings import Finding
 from bunqueue.protocol.options import JobOptions
 
 T = TypeVar("T")
@@ -232,6 +233,10 @@ class EngineFace(Protocol):
 
     def explain(self, job_id: str, now: int) -> Work[dict[str, Any]]:
         """Tell why a job is not running."""
+        ...
+
+    def diagnose(self, now: int) -> Work[list[Finding]]:
+        """Look for what is wrong, check by check."""
         ...
 
     def list_jobs(

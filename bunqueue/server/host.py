@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from bunqueue.broker import Broker, LocalHost
 from bunqueue.commands.targets import AllowedTargets
-from bunqueue.server import memory
+from bunqueue.config import Settings
+from bunqueue.protocol.findings import Finding
+from bunqueue.server import memory, risks
 from bunqueue.server.prometheus import Prometheus
 
 
@@ -15,22 +17,22 @@ class ServerHost(LocalHost):
         self,
         broker: Broker,
         connections: Callable[[], dict[str, int]],
-        *,
+        settings: Settings,
         targets: AllowedTargets,
-        queues_max: int,
     ) -> None:
         """Prepare.
 
         Args:
             broker: Whose host it is.
             connections: Counts the open connections by kind.
+            settings: The server's.
             targets: Where webhooks may go beside global addresses.
-            queues_max: Queues that get series of their own.
         """
-        super().__init__(broker.storage, broker.engine.latencies)
+        super().__init__(broker.storage, broker.engine.latencies, broker.clock)
         self.targets = targets
         self._connections = connections
-        self._prometheus = Prometheus(broker, queues_max)
+        self._settings = settings
+        self._prometheus = Prometheus(broker, settings.metrics_queues_max)
 
     def prometheus(self) -> str:
         """Return all figures as text for Prometheus."""
@@ -43,3 +45,7 @@ class ServerHost(LocalHost):
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""
         return self._connections()
+
+    def findings(self) -> list[Finding]:
+        """Look at the storage, its file, the clock and the settings."""
+        return super().findings() + risks.findings(self._settings)

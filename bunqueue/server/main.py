@@ -31,7 +31,7 @@ from bunqueue.commands.targets import AllowedTargets
 from bunqueue.compiled import IS_COMPILED
 from bunqueue.config import Settings
 from bunqueue.errors import BunqueueError, ConfigError
-from bunqueue.server import memory, tls
+from bunqueue.server import memory, risks, tls
 from bunqueue.server.app import App
 from bunqueue.server.host import ServerHost
 from bunqueue.server.http import HttpServer
@@ -50,8 +50,6 @@ GOODBYE_S_MAX: Final = 6.0  # for connections to send what they owe: a link's li
 # million objects that have stayed. The compiled core's jobs are none of the collector's objects, so
 # there it costs nothing to look more often: 2 ms at most, where pure Python has 9.
 GC_THRESHOLDS: Final = (2_500, 2, 20_000) if IS_COMPILED else (10_000, 2, 5_000)
-
-OPEN_TO_ALL: Final = ("0.0.0.0", "::", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ class Server:
         self.broker.host = ServerHost(
             self.broker,
             self.connections,
-            targets=targets,
-            queues_max=settings.metrics_queues_max,
+            settings,
+            targets,
         )
         self.deliveries = Deliveries(
             self.broker,
@@ -262,15 +260,10 @@ def _use_libev() -> None:
 
 
 def _warn(settings: Settings) -> None:
-    for text in settings.warnings:
-        log.warning("%s", text)
     if settings.file_path is None:
         log.warning("no data path: jobs live in memory only and end with this process")
-    if not settings.auth_tokens and settings.host in OPEN_TO_ALL:
-        log.warning(
-            "OPEN TO EVERYONE: listening on every address of this machine without tokens;"
-            " set AUTH_TOKENS, or HOST=127.0.0.1"
-        )
+    for _, text, cure in risks.risks(settings):
+        log.warning("%s; %s", text, cure)
 
 
 def _handle_signals(server: Server) -> None:

@@ -212,7 +212,7 @@ def open_checked(path: str) -> apsw.Connection:
         connection.set_busy_timeout(BUSY_MS)
         # Until it is known to be sound: to close it would else bring what its log holds into it.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(_has_log(path)))
-        _check_origin(path, connection)
+        check_origin(path, connection)
         _check_integrity(path, connection)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         _warn_of_second_name(path)
@@ -248,7 +248,12 @@ def _warn_of_second_name(path: str) -> None:
         )
 
 
-def _check_origin(path: str, connection: apsw.Connection) -> None:
+def check_origin(path: str, connection: apsw.Connection) -> None:
+    """Refuse what is no file of ours, or of a version to come.
+
+    Raises:
+        StorageFailed: It is one; the text says what to do.
+    """
     version = connection.pragma("user_version")
     application = connection.pragma("application_id")
     is_empty = not connection.execute("SELECT count(*) FROM sqlite_schema").get

@@ -125,6 +125,7 @@ LEFT_OUT: Mapping[str, str] = {
     "DashboardOverview": "figures of the whole server since its start",
     "Prometheus": "figures of the whole server since its start",
     "ExplainJob": "no command of the original server",
+    "Diagnose": "no command of the original server",
     "StorageStatus": "tells of the disk",
     "CompactMemory": "tells of the process",
     "SubscribeEvents": "each queue has a listener anyway",

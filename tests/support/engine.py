@@ -27,6 +27,7 @@ from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.slices import Work
 from bunqueue.protocol.codec import decode, pack
+from bunqueue.protocol.findings import Finding, finding
 from bunqueue.protocol.replies import INTERNAL_ERROR, encode_reply, error_reply
 from bunqueue.storage.memory import MemoryStorage
 
@@ -78,6 +79,22 @@ class FakeHost:
     def file_bytes(self) -> int | None:
         """Return 5 MB."""
         return 5 << 20
+
+    def facts(self) -> dict[str, Any]:
+        """Return some."""
+        return {
+            "version": "0",
+            "core": "pure",
+            "python": "3",
+            "sqlite": None,
+            "writer": None,
+            "pid": 1,
+            "dataPath": None,
+        }
+
+    def findings(self) -> list[Finding]:
+        """Return that all is well."""
+        return [finding("storage", "ok", "it writes")]
 
 
 class FakePeer:

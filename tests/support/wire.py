@@ -10,6 +10,7 @@ import msgpack
 
 from bunqueue.broker import Broker, EngineSettings, Tokens
 from bunqueue.commands.targets import AllowedTargets
+from bunqueue.config import Settings
 from bunqueue.engine.ports import MUST_COMMIT
 from bunqueue.server.host import ServerHost
 from bunqueue.server.loop import HubAlarm, NoGate, hub_lock
@@ -137,7 +138,7 @@ def make_broker(storage: Any = None, tokens: tuple[str, ...] = ()) -> Broker:
     broker.host = ServerHost(
         broker,
         lambda: {"tcp": 1, "ws": 0, "sse": 0},
-        targets=AllowedTargets(),
-        queues_max=QUEUES_SHOWN_MAX,
+        Settings(metrics_queues_max=QUEUES_SHOWN_MAX),
+        AllowedTargets(),
     )
     return broker

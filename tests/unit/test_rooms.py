@@ -35,11 +35,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "face": {"errors", "client", "protocol"},
     "main": {"cli"},  # python -m bunqueue
 }
-# The doors, each for the named files only. An import writes a file that no broker has open.
+# The doors, each for the named files only. An import writes a file that no broker has open, and the
+# doctor reads one.
 DOORS: dict[str, set[str]] = {
     "client/embedded.py": {"broker", "commands"},
     "cli/start.py": {"server"},
     "cli/import_db.py": {"storage"},
+    "cli/doctor.py": {"storage", "protocol"},
 }
 PURE = ("protocol", "engine", "commands")
 IMPURE = {"gevent", "sqlite3", "apsw", "socket", "threading", "time", "random", "os", "asyncio"}

@@ -59,3 +59,14 @@ def test_slow_drift_never_becomes_a_jump() -> None:
     hands.pass_ms(2_000)
 
     assert [] == hands.jumps
+
+
+def test_jumps_are_counted_and_the_last_one_is_known() -> None:
+    hands = Hands()
+    hands.pass_ms(400)
+    assert (0, None) == (hands.clock.jumps, hands.clock.last_jump)
+
+    hands.pass_ms(400, wall_ms=3_600_400)
+    now = hands.pass_ms(400, wall_ms=-60_000)
+
+    assert (2, (now, -60_400)) == (hands.clock.jumps, hands.clock.last_jump)

@@ -97,7 +97,7 @@ def test_an_embedded_broker_has_no_figures_for_prometheus() -> None:
     from tests.support.wire import make_broker
 
     broker = make_broker()
-    broker.host = LocalHost(broker.storage, broker.engine.latencies)
+    broker.host = LocalHost(broker.storage, broker.engine.latencies, broker.clock)
 
     reply = dispatch(LocalPeer(broker), {"cmd": "Prometheus"})
 

@@ -51,7 +51,7 @@ def world() -> World:
 
 # -- the table -----------------------------------------------------------------------------------
 
-OURS = ("ExplainJob",)  # what the original server does not know
+OURS = ("Diagnose", "ExplainJob")  # what the original server does not know
 
 
 def test_the_commands_are_those_of_the_protocol() -> None:

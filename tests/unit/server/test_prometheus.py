@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bunqueue.broker import LocalPeer
 from bunqueue.commands import dispatch
 from bunqueue.commands.targets import AllowedTargets
+from bunqueue.config import Settings
 from bunqueue.server.host import ServerHost
 from bunqueue.server.prometheus import Prometheus
 from tests.support.wire import make_broker
@@ -42,8 +43,8 @@ class Site:
         self.broker.host = ServerHost(
             self.broker,
             lambda: {"tcp": 2, "ws": 1, "sse": 0},
-            targets=AllowedTargets(),
-            queues_max=queues_max,
+            Settings(metrics_queues_max=queues_max),
+            AllowedTargets(),
         )
         self.peer = LocalPeer(self.broker)
 
