@@ -27,6 +27,7 @@ from bunqueue.protocol.replies import (
     Reply,
     encode_reply,
     error_reply,
+    req_id_of,
 )
 from bunqueue.storage.native import original
 
@@ -139,10 +140,9 @@ class EmbeddedBroker:
         if storage.is_congested:
             return False
         end, answer, _, held = peer.runner.run(pack_length(len(request)) + request, 0, peer.now())
-        for frame, req_id, waits in held:
-            failure = encode_reply(error_reply(INTERNAL_ERROR), req_id, True)
-            packed = frame[HEADER_BYTES:]
-            storage.hold(partial(_deliver_ready, packed, failure, waits & MUST_COMMIT, deliver))
+        if held is not None:
+            frame, kinds = held
+            storage.hold(partial(_deliver_ready, frame[HEADER_BYTES:], kinds[0], deliver))
         if answer:
             deliver(answer[HEADER_BYTES:])
         return bool(end)
@@ -181,12 +181,13 @@ class EmbeddedBroker:
 
 def _deliver_ready(
     reply: bytes,
-    failure: bytes,
-    must_commit: int,
+    waits: int,
     deliver: Callable[[bytes], None],
     is_committed: bool,
 ) -> None:
-    deliver(reply if is_committed or not must_commit else failure)
+    if not is_committed and waits == MUST_COMMIT:
+        reply = encode_reply(error_reply(INTERNAL_ERROR), req_id_of(reply), True)
+    deliver(reply)
 
 
 def open_embedded(

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from bunqueue import compiled
 from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.slices import Work
 from bunqueue.engine.states import COMPLETED
@@ -19,6 +20,8 @@ from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
+
+_hot: Any = compiled.part("hot")
 
 # How much is packed between two looks at what was spent, and what it costs:
 # loadtests/hub.py get-jobs-all, list-dlq.
@@ -204,6 +207,10 @@ def pack_job(job: Job, int64: bool) -> bytes:
     Args:
         int64: The receiver takes 64-bit integers in the payload.
     """
+    if _hot is not None:
+        packed: bytes | None = _hot.packed_active(job, int64)
+        if packed is not None:
+            return packed
     extra = job.extra
     created = _float64(job.created_at)
     started = _float64(job.started_at)

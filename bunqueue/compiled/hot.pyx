@@ -23,6 +23,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
+from functools import partial
+
 from bunqueue.errors import StorageFailed as _StorageFailed
 
 from bunqueue.compiled.records cimport (
@@ -63,11 +65,11 @@ cdef enum:
     EMPTY_LANES_TOLERATED = 16  # engine/lanes.py
     MUST_COMMIT = 1
     SHOULD_COMMIT = 2
-    READY = 4  # server/connection.py: the answer has been made into a frame
+    COMMANDS_WAITING_MAX = 50  # server/connection.py
 
 cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
-cdef object _publish, _withdraw
+cdef object _publish, _withdraw, _park, _pulled, _pulled_many
 cdef object _names_part, _numbers_part, _pack_job, _options_of, _text_of
 cdef int64_t LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX
 cdef int NAME_CHARS_MAX
@@ -81,7 +83,7 @@ cdef bint _is_ready = False
 cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete
-    global _complete_rest, _publish, _withdraw, _recount, _emit, _narrowed
+    global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit, _narrowed
     global _names_part, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
@@ -96,6 +98,7 @@ cdef learn():
     ADMITTED, QUEUED = states.ADMITTED, states.QUEUED
     ACTIVE, COMPLETED = states.ACTIVE, states.COMPLETED
     _publish, _withdraw = admission.publish, admission.withdraw
+    _park, _pulled, _pulled_many = claiming.park, core._pulled, core._pulled_many
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
     _options_of = options.ordinary_options
     _claim, _uncomplete, _complete_rest = claiming.claim, outcomes._uncomplete, outcomes._complete
@@ -144,7 +147,8 @@ cdef class Core:
     cdef Py_ssize_t retained_max
     cdef object ids
     cdef Ids own_ids
-    cdef object plain_options  # seen last
+    # Seen last: options that need nothing at a claim, and such that need nothing at the end either.
+    cdef object claimed_options, plain_options
 
     def __init__(self, engine):
         if not _is_ready:
@@ -281,10 +285,13 @@ cdef class Core:
                 job = fifo.head()
                 if job.place is not QUEUED or job.stamp or job.extra is not NO_EXTRA:
                     break
-                if job.options is not self.plain_options:
-                    if not is_plain(job.options):
+                options = job.options
+                if options is not self.plain_options and options is not self.claimed_options:
+                    if options.ttl is not None or options.timeout:
                         break
-                    self.plain_options = job.options
+                    self.claimed_options = options
+                    if options.repeat is None and not options.remove_on_complete:
+                        self.plain_options = options
                 fifo.popleft()
                 if job.priority > 0:
                     high += 1
@@ -322,14 +329,13 @@ cdef class Core:
             job.place is ACTIVE
             and job.extra is NO_EXTRA
             and not self.listeners
-            and not (<QueueFields?> job.queue).waiters
             and (job.options is self.plain_options or job.options.repeat is None)
             and not (self.waits and job.id in self.waits)
             and not (self.consumers and job.id in self.consumers)
         )
 
     cdef complete(self, Job job, bytes result, object now):
-        """End an ordinary run with success; the job is kept."""
+        """End an ordinary run with success; the job is kept, and the caller serves waiters."""
         cdef QueueFields queue = job.queue
         cdef Delivery delivery = job.delivery
         cdef object token = job.token
@@ -364,11 +370,6 @@ cdef class Core:
 
     cdef object timers(self):
         return (<object> self.engine).timers
-
-
-cdef bint is_plain(options) except -1:
-    """Say whether a run of a job with these options begins and ends without more to do."""
-    return options.ttl is None and not options.timeout and options.repeat is None
 
 
 cdef Core core_of(EngineFields engine):
@@ -425,6 +426,8 @@ def complete_plain(engine, Job job, bytes result, now):
     if not core.is_ordinary_run(job):
         return False
     core.complete(job, result, now)
+    if (<QueueFields?> job.queue).waiters:
+        engine.serve(job.queue, now)
     return True
 
 
@@ -875,6 +878,17 @@ cdef int pack_active(Out out, Job job, bint int64, bytes names, bytes numbers) e
     return 0
 
 
+def packed_active(Job job, bint int64):
+    """Return an active job packed, or None if it is for Python."""
+    if job.place is not ACTIVE or job.extra is not NO_EXTRA or job.delivery is None:
+        return None
+    if (<Delivery?> job.delivery).heartbeat_at is not job.started_at:
+        return None
+    cdef Out out = Out()
+    pack_active(out, job, int64, _names_part(job.queue.name, job.name), _numbers_part(job))
+    return out.taken()
+
+
 # -- frames ----------------------------------------------------------------------------------------
 
 
@@ -898,9 +912,13 @@ cdef class Runner:
     cdef object last_queue_name
     cdef bytes last_queue_bytes
     cdef Core core
+    cdef list earlier  # takes the answers that leave before those of others
+    cdef object wait_for
     cdef Out out  # answers that may leave
     cdef Out scratch
-    cdef list held  # answers that wait for a commit: (frame, reqId, what it waits for)
+    cdef Out held  # answers that wait for a commit
+    cdef Out kinds  # and what each of them waits for
+    cdef size_t mark  # where the answer to this frame begins
     cdef bint int64, is_open  # of the connection
     cdef size_t long_bytes
     cdef size_t answer_at  # where the answer begins that is being made
@@ -912,25 +930,37 @@ cdef class Runner:
     cdef object last_name_text
     cdef bytes last_name_bytes
 
-    def __init__(self, connection, engine):
+    def __init__(self, connection, engine, list earlier=None, wait_for=None):
+        """Prepare.
+
+        Args:
+            connection: Who asks.
+            earlier: Gets what was answered before others are served, if the order matters.
+            wait_for: ``wait_for(later, packed reqId or None)`` sends what a long poll ends with;
+                without it none is begun here.
+        """
         self.connection = connection
         self.core = core_of(engine)
+        self.earlier = earlier
+        self.wait_for = wait_for
         self.out = Out()
         self.scratch = Out()
-        self.held = []
+        self.held = Out()
+        self.kinds = Out()
         self.names_parts = {}
 
     def run(self, bytes data, Py_ssize_t begin, long long now):
         """Run frames from ``begin`` on, up to one that is for Python.
 
         Returns:
-            ``(where that one begins, packed answers, bytes of the long ones, held answers)``.
+            ``(where that one begins, packed answers, bytes of the long ones, held answers)``; the
+            held ones as ``(frames, a byte for each: what it waits for)``, or None.
         """
         cdef const uint8_t* base = <const uint8_t*> PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t length
-        cdef size_t mark
         cdef object moment = now
+        cdef tuple held = None
         self.long_bytes = 0
         self.int64 = self.connection.int64
         self.is_open = self.connection.is_open
@@ -939,25 +969,24 @@ cdef class Runner:
                 length = <Py_ssize_t> big(base + begin, 4)
                 if length > LARGE_FRAME_BYTES or length > size - begin - 4:
                     break
-                mark = self.out.n
+                self.mark = self.out.n
                 try:
                     if not self.frame(base + begin + 4, base + begin + 4 + length, moment):
-                        self.out.n = mark
+                        self.out.n = self.mark
                         break
                 except Exception as error:
-                    self.out.n = mark
+                    self.out.n = self.mark
                     self.core.answer_waits()
                     self.refuse(_text_of(error, PyBytes_FromStringAndSize(
                         <const char*> self.cmd.p, self.cmd.n
                     ).decode()))
                 begin += 4 + length
-                if self.out.n - mark >= SHORT_BYTES_MAX:
-                    self.long_bytes += self.out.n - mark
+                if self.out.n - self.mark >= SHORT_BYTES_MAX:
+                    self.long_bytes += self.out.n - self.mark
                     if self.long_bytes >= TURN_BYTES_MAX:
                         break
-        held = self.held
-        if held:
-            self.held = []
+        if self.kinds.n:
+            held = (self.held.taken(), self.kinds.taken())
         return begin, self.out.taken(), self.long_bytes, held
 
     cdef bint frame(self, const uint8_t* p, const uint8_t* end, object now) except -1:
@@ -1021,9 +1050,8 @@ cdef class Runner:
         return False
 
     cdef QueueFields queue_of(self, const Span* value):
-        """Return the queue of that name if there is one and nobody waits for its jobs."""
+        """Return the queue of that name if there is one."""
         cdef Span text
-        cdef QueueFields queue
         if string_at(value.p, value.p + value.n, &text) == NULL:
             return None
         if not is_same(self.last_queue_bytes, &text):
@@ -1031,8 +1059,20 @@ cdef class Runner:
                 return None
             self.last_queue_bytes = PyBytes_FromStringAndSize(<const char*> text.p, text.n)
             self.last_queue_name = PyUnicode_DecodeUTF8(<const char*> text.p, text.n, NULL)
-        queue = self.core.queues.get(self.last_queue_name)
-        return None if queue is None or queue.waiters else queue
+        return self.core.queues.get(self.last_queue_name)
+
+    cdef int serve(self, QueueFields queue, object now) except -1:
+        """Let the waiters have what there is."""
+        self.go_first()
+        (<object> self.core.engine).serve(queue, now)
+        return 0
+
+    cdef int go_first(self) except -1:
+        """Let what was answered so far leave before what others are about to be told."""
+        if self.earlier is not None and self.out.n:
+            self.earlier.append(self.out.taken())
+            self.mark = 0
+        return 0
 
     cdef object name_of(self, const Span* text):
         """Return the job's name if it may be one."""
@@ -1141,6 +1181,8 @@ cdef class Runner:
             job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
             core.totals.pushed += 1
             queue.events_total += 1
+            if queue.waiters:
+                self.serve(queue, now)
         self.begin(PUSHED)
         self.out.string(job.id)
         self.end_answer(core.answer_waits() if is_durable else 0)
@@ -1214,8 +1256,10 @@ cdef class Runner:
             if core.is_refusing():  # it has become so just now
                 raise _StorageFailed("the write backlog is full")
             ids.append(core.admit(queue, payload[0], payload[1], DEFAULT_OPTIONS, 0, now).id)
-        core.totals.pushed += n
-        queue.events_total += n
+            core.totals.pushed += 1
+            queue.events_total += 1
+            if queue.waiters:
+                self.serve(queue, now)
         self.begin(PUSHED_MANY)
         self.out.header(0x90, 0xDC, n)
         for job_id in ids:
@@ -1260,11 +1304,23 @@ cdef class Runner:
             owner_text = self.owner_of(&owner)
         cdef bint is_leased = owner_text is not None
         cdef object ttl_ms = ttl
+        cdef RunSetFields run_set = queue.run_set
+        cdef bint has_some = run_set.ready or (run_set.delayed and run_set.delayed[0][0] <= now)
+        if has_some and queue.waiters:
+            return False  # these have their turn before
         jobs = core.claim(queue, self.connection, <int> count, owner_text, ttl_ms, now)
-        if len(jobs) < count and (queue.run_set.ready or queue.run_set.delayed):
+        if has_some and len(jobs) < count:
             jobs += self.claim_rest(queue, jobs, <int> count, owner_text, ttl_ms, now)
         if not jobs and timeout:
-            return False  # nothing has happened yet
+            if self.wait_for is None or len(self.connection.parked) >= COMMANDS_WAITING_MAX - 1:
+                return False  # nothing has happened yet
+            later = _park(
+                core.engine, queue, self.connection, count, timeout, owner_text, ttl_ms, False,
+                None, now,
+            )
+            later.shape = partial(_pulled_many if is_many else _pulled, self.int64, is_leased)
+            self.wait_for(later, self.req_id())
+            return True
         if jobs:
             if core.notes is not None:
                 core.notes.claimed()
@@ -1438,10 +1494,15 @@ cdef class Runner:
         return True
 
     cdef int finish(self, Job job, bytes result, object now) except -1:
-        if job.options.remove_on_complete:
+        cdef QueueFields queue = job.queue
+        if job.options is not self.core.plain_options and job.options.remove_on_complete:
+            if queue.waiters:
+                self.go_first()
             _complete_rest(self.core.engine, job, result, True, now)
-        else:
-            self.core.complete(job, result, now)
+            return 0
+        self.core.complete(job, result, now)
+        if queue.waiters:
+            self.serve(queue, now)
         return 0
 
     cdef Job running(self, const Span* job_id, const Span* token):
@@ -1469,6 +1530,12 @@ cdef class Runner:
 
     # -- answers --
 
+    cdef bytes req_id(self):
+        """Return the packed ``reqId``, or None."""
+        if self.req.p == NULL:
+            return None
+        return PyBytes_FromStringAndSize(<const char*> self.req.p, self.req.n)
+
     cdef int begin(self, bytes reply) except -1:
         """Begin an answer with its first bytes, which begin with the header of a small map."""
         self.answer_at = self.out.n
@@ -1487,7 +1554,6 @@ cdef class Runner:
         """End it with the ``reqId``, and keep it back if it waits for a commit."""
         cdef size_t length
         cdef char* p
-        cdef bytes req_id = None
         cdef int i
         if self.req.p != NULL:
             self.out.whole(REQ_ID)
@@ -1497,9 +1563,8 @@ cdef class Runner:
         for i in range(4):
             p[i] = <char> (length >> (8 * (3 - i)) & 255)
         if waits:
-            if self.req.p != NULL:
-                req_id = PyBytes_FromStringAndSize(<const char*> self.req.p, self.req.n)
-            self.held.append((PyBytes_FromStringAndSize(p, length + 4), req_id, waits | READY))
+            self.held.put(p, length + 4)
+            self.kinds.byte(<uint8_t> waits)
             self.out.n = self.answer_at
         return 0
 

@@ -104,7 +104,7 @@ cdef class Notes:
     cdef public list _dirty
     cdef public list _ops
     cdef public long long _size_bytes, _rows_mark, _bytes_mark
-    cdef public bint _is_durable, _is_soon
+    cdef public bint _is_durable, _is_soon, _has_thens
     cdef public object _in_flight
     cpdef added(self, Job job)
     cpdef changed(self, Job job)

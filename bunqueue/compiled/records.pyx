@@ -7,7 +7,7 @@ classes that have the operations are Python, and these are what they are made of
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
 
 
-CONTRACT = 5  # as in ``__init__.py``
+CONTRACT = 6  # as in ``__init__.py``
 
 # The stand-in for the rare fields of an ordinary job, and the class of a job's own: the engine
 # hands them over, since it is the engine that knows what is rare.
@@ -307,6 +307,24 @@ cdef class Ids:
         self._prefix = f"{text[:8]}-{text[8:]}-7".encode()
 
 
+def bits_of(list jobs):
+    """Return the dirty bits of jobs."""
+    cdef Job job
+    cdef bytes bits = PyBytes_FromStringAndSize(NULL, len(jobs))
+    cdef char* to = PyBytes_AS_STRING(bits)
+    for job in jobs:
+        to[0] = <char> job.dirty
+        to += 1
+    return bits
+
+
+def clear_bits(list jobs):
+    """Note jobs as written."""
+    cdef Job job
+    for job in jobs:
+        job.dirty = 0
+
+
 cdef enum:
     NEW = 1
     STATE = 2
@@ -364,6 +382,8 @@ cdef class Notes:
         self.answer_waits = 1
         if undo is not None or then is not None:
             self._ops.append((undo, args, then))
+            if then is not None:
+                self._has_thens = True
         if durable:
             self._is_durable = True
         if not self._is_soon and self._in_flight is None:

@@ -71,7 +71,7 @@ def pull(
             return jobs
         if not wait_ms or engine.is_draining or not peer.is_open:
             return jobs
-        return _park(engine, queue, peer, count, wait_ms, owner, span, is_detached, terms, now)
+        return park(engine, queue, peer, count, wait_ms, owner, span, is_detached, terms, now)
 
 
 def claim(
@@ -185,7 +185,7 @@ def _next_ones(waiters: dict[Waiter, None], refused: set[GroupTerms | None]) -> 
         yield waiter
 
 
-def _park(
+def park(
     engine: "Engine",
     queue: Queue,
     peer: "Peer",
@@ -197,6 +197,7 @@ def _park(
     terms: GroupTerms | None,
     now: int,
 ) -> Later:
+    """Let a pull that found nothing wait; the shard is locked."""
     later = Later()
     waiter = Waiter(later, peer, queue, count, owner, ttl_ms, is_detached, terms)
     later.on_cancel = lambda: _unpark(engine, waiter)

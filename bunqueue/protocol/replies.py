@@ -6,7 +6,7 @@ fixmap (up to 14 keys), so that echoing ``reqId`` is one byte more in the header
 
 from typing import Any, Final
 
-from bunqueue.protocol.codec import pack, pack_for
+from bunqueue.protocol.codec import decode, pack, pack_for
 
 REQ_ID_KEY: Final = b"\xa5reqId"
 HEADER_WITH_ONE_MORE: Final = tuple(bytes((min(byte + 1, 0x8F),)) for byte in range(256))
@@ -42,6 +42,12 @@ def encode_reply(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:
     if body[0] & 0xF0 != 0x80 or body[0] == 0x8F:
         return _wide(body, req_id)
     return b"".join((HEADER_WITH_ONE_MORE[body[0]], body[1:], REQ_ID_KEY, req_id))
+
+
+def req_id_of(body: bytes) -> bytes | None:
+    """Return the packed ``reqId`` of an answer, or None if it has none."""
+    answer = decode(body)
+    return pack(answer["reqId"]) if "reqId" in answer else None
 
 
 def encode_large(reply: bytes, req_id: bytes) -> bytes:

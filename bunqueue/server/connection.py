@@ -42,6 +42,7 @@ from bunqueue.protocol.replies import (
     encode_large,
     encode_reply,
     error_reply,
+    req_id_of,
 )
 from bunqueue.server.rate import RequestRate
 
@@ -62,7 +63,6 @@ TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which 
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
-READY: Final = 4  # beside what it waits for: the answer is a frame already (compiled/hot.pyx)
 TOO_DEEP: Final = f"Command nested too deeply: more than {DEPTH_MAX} levels"
 _INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
 
@@ -170,7 +170,9 @@ class Connection:
         self._holding = 0
         # Runs ordinary frames; with a request limit, each is looked at.
         self._runner: Any = (
-            _hot.Runner(self, self._broker.engine) if _hot is not None and rate is None else None
+            _hot.Runner(self, self._broker.engine, self._out, self._wait_for)
+            if _hot is not None and rate is None
+            else None
         )
 
     def authenticate(self, token: object) -> bool:
@@ -243,7 +245,7 @@ class Connection:
                 if waiting:
                     if held is None:
                         held = _Held(self)
-                    held.add_ready(waiting)
+                    held.add_frames(*waiting)
                 if some_bytes:
                     long_bytes += some_bytes
                     if long_bytes >= TURN_BYTES_MAX and begin < size:
@@ -539,15 +541,16 @@ class _Held:
         self.began_s = 0.0
         self.counts = (0, 0)  # pulls and completions among them
         self._connection = connection
-        self._answers: list[tuple[Reply, bytes | None, int]] = []
+        # A reply, its ``reqId`` and what it waits for; or frames, None and that of each.
+        self._answers: list[tuple[Reply, bytes | None, int | bytes]] = []
 
     def add(self, reply: Reply, req_id: bytes | None, commits: int) -> None:
         """Add one; ``commits`` tells whether it may leave although the commit failed."""
         self._answers.append((reply, req_id, commits))
 
-    def add_ready(self, answers: "list[tuple[Reply, bytes | None, int]]") -> None:
-        """Add answers that are frames already."""
-        self._answers += answers
+    def add_frames(self, frames: bytes, kinds: bytes) -> None:
+        """Add answers that are frames already; ``kinds`` has a byte for each, as ``commits``."""
+        self._answers.append((frames, None, kinds))
 
     def deliver(self, is_committed: bool) -> None:
         """Send them, or what takes their place when the commit failed."""
@@ -555,14 +558,31 @@ class _Held:
         connection._holding -= 1
         out = connection._out
         for reply, req_id, commits in self._answers:
-            may_leave = is_committed or not commits & MUST_COMMIT
-            if commits & READY and may_leave:
-                out.append(reply)  # type: ignore[arg-type]  # a frame
+            if commits.__class__ is bytes:
+                assert isinstance(reply, bytes)
+                assert isinstance(commits, bytes)
+                if is_committed:
+                    out.append(reply)
+                else:
+                    self._tell_failed(reply, commits)
                 continue
+            may_leave = is_committed or commits != MUST_COMMIT
             connection._put(reply if may_leave else error_reply(INTERNAL_ERROR), req_id)
         if is_committed:
             connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))
         connection.flush_soon()
+
+    def _tell_failed(self, frames: bytes, kinds: bytes) -> None:
+        """Send those of the frames that may leave, and an error for each of the others."""
+        begin = 0
+        for kind in kinds:
+            end = begin + HEADER_BYTES + unpack_length(frames, begin)[0]
+            if kind == MUST_COMMIT:
+                req_id = req_id_of(frames[begin + HEADER_BYTES : end])
+                self._connection._put(error_reply(INTERNAL_ERROR), req_id)
+            else:
+                self._connection._out.append(frames[begin:end])
+            begin = end
 
 
 def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:

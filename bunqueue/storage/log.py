@@ -35,7 +35,7 @@ from bunqueue.storage.batch import (
     without_image,
 )
 from bunqueue.storage.loop import Callback, Loop
-from bunqueue.storage.notes import Notes, Op
+from bunqueue.storage.notes import Notes, Op, bits_of, clear_bits
 from bunqueue.storage.ports import Writer
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ _NOTHING: Final = sys.maxsize
 class _InFlight:
     """A batch that has been submitted, and all that depends on it."""
 
-    __slots__ = ("number", "jobs", "bits", "puts", "ops", "held", "size_bytes", "meta", "at")
+    __slots__ = (
+        "number", "jobs", "bits", "puts", "ops", "has_thens", "held", "size_bytes", "meta", "at",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class _InFlight:
         jobs: "list[Job]",
         puts: Puts,
         ops: list[Op],
+        has_thens: bool,
         held: list[Callable[[bool], None]],
         size_bytes: int,
         meta: tuple[bool, int],
@@ -81,9 +84,10 @@ class _InFlight:
         """Args: meta: what the log knew to be in ``meta`` before this batch."""
         self.number = number
         self.jobs = jobs
-        self.bits = [job.dirty for job in jobs]
+        self.bits = bits_of(jobs)
         self.puts = puts
         self.ops = ops
+        self.has_thens = has_thens
         self.held = held
         self.size_bytes = size_bytes
         self.meta = meta
@@ -308,6 +312,7 @@ class MutationLog(Notes):
             jobs,
             self._puts,
             self._ops,
+            self._has_thens,
             self._held,
             self._size_bytes,
             (self._is_marked_unclean, self._seq_reserved),
@@ -315,7 +320,7 @@ class MutationLog(Notes):
         is_durable = self._is_durable
         self._puts, self._ops, self._held = {}, [], []
         self._size_bytes = 0
-        self._is_durable = self._is_due = False
+        self._has_thens = self._is_durable = self._is_due = False
         imageless: list[tuple[Job, str]] = []
         images = self._images
         try:
@@ -323,8 +328,7 @@ class MutationLog(Notes):
         except NO_IMAGE:
             imageless = without_image(images, jobs)
             made = images([job for job in jobs if all(job is not bad for bad, _ in imageless)])
-        for job in jobs:
-            job.dirty = 0
+        clear_bits(jobs)
         for job, text in imageless:
             self._drop(job, text)
         upserts, deletes = small_statements(in_flight.puts) if in_flight.puts else ([], [])
@@ -372,7 +376,7 @@ class MutationLog(Notes):
 
     def _finish(self, in_flight: _InFlight) -> None:
         """Let everything that waited for a committed batch go on, and write what came meanwhile."""
-        ops = iter(in_flight.ops)
+        ops = iter(in_flight.ops if in_flight.has_thens else ())
         try:
             for _, args, then in ops:
                 if then is not None:

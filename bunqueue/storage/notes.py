@@ -33,6 +33,7 @@ class Notes:
         self._dirty: list[Job] = []
         self._append = self._dirty.append
         self._ops: list[Op] = []
+        self._has_thens = False  # among the ops
         self._is_durable = False
         self._is_soon = False
         self._in_flight: Any = None  # the batch that has been submitted; the next one follows it
@@ -88,6 +89,8 @@ class Notes:
         self.answer_waits = MUST_COMMIT
         if undo is not None or then is not None:
             self._ops.append((undo, args, then))
+            if then is not None:
+                self._has_thens = True
         if durable:
             self._is_durable = True
         if not self._is_soon and self._in_flight is None:
@@ -109,5 +112,17 @@ class Notes:
         raise NotImplementedError
 
 
+def bits_of(jobs: "list[Job]") -> bytes:
+    """Return the dirty bits of jobs."""
+    return bytes([job.dirty for job in jobs])
+
+
+def clear_bits(jobs: "list[Job]") -> None:
+    """Note jobs as written."""
+    for job in jobs:
+        job.dirty = 0
+
+
 if not TYPE_CHECKING and compiled.IS_COMPILED:
-    Notes = compiled.part("records").Notes
+    _records = compiled.part("records")
+    Notes, bits_of, clear_bits = _records.Notes, _records.bits_of, _records.clear_bits

@@ -43,12 +43,14 @@ class Side:
         self.storage.holds = holds
         self.broker = make_broker(self.storage)
         self.broker.engine.ids = Ids(Random(1).randbytes)
-        self.line = Line()
-        self.connection = Connection(self.broker, self.line, "peer", None)
-        self.connection.now = lambda: NOW
-        self.connection.int64 = int64
-        if not is_compiled:
-            self.connection._runner = None
+        self.lines = [Line(), Line()]
+        self.connections = [Connection(self.broker, line, "peer", None) for line in self.lines]
+        self.connection, self.line = self.connections[0], self.lines[0]
+        for connection in self.connections:
+            connection.now = lambda: NOW
+            connection.int64 = int64
+            if not is_compiled:
+                connection._runner = None
         for name in QUEUE_NAMES[:2]:
             self.broker.engine.open_queue(name)
 
@@ -60,6 +62,24 @@ class Side:
         self.line.turn()
         said, self.line.writes = b"".join(self.line.writes), []
         return said
+
+    def say_at(self, which: int, data: bytes, is_committed: bool) -> list[bytes]:
+        """Return what is written to each of two connections for bytes that one of them sent."""
+        self.connections[which].received(data)
+        self.storage.commit(is_committed)
+        told = []
+        for line in self.lines:
+            line.turn()
+            told.append(b"".join(line.writes))
+            line.writes = []
+        return told
+
+    def waiting(self) -> list[Any]:
+        """Return who waits for jobs, in order."""
+        return [
+            (queue.name, [(waiter.count, waiter.owner, waiter.ttl_ms) for waiter in queue.waiters])
+            for queue in self.broker.engine.queues.values()
+        ] + [len(connection.parked) for connection in self.connections]
 
     def state(self) -> Any:
         """Return all that is kept of jobs and queues."""
@@ -254,6 +274,80 @@ def test_both_answer_the_same_and_hold_the_same(
         assert python.say(data, is_committed) == compiled_one.say(data, is_committed), bytes(body)
         assert python.before_commit == compiled_one.before_commit, bytes(body)
         assert python.state() == compiled_one.state(), bytes(body)
+
+
+polls = st.one_of(
+    fields(
+        {"cmd": st.just("PUSH"), "queue": st.just("q"), "name": st.just("n")},
+        {"data": st.integers(0, 9), "priority": st.sampled_from((0, 5)), "durable": st.booleans()},
+    ),
+    fields(
+        {
+            "cmd": st.just("PUSHB"),
+            "queue": st.just("q"),
+            "jobs": st.lists(st.just({"name": "n"}), max_size=3),
+        },
+        {},
+    ),
+    fields(
+        {"cmd": st.just("PULL"), "queue": st.just("q"), "timeout": st.just(5000)},
+        {"owner": st.just("w"), "lockTtl": st.just(1000)},
+    ),
+    fields(
+        {"cmd": st.just("PULLB"), "queue": st.just("q"), "timeout": st.sampled_from((0, 5000))},
+        {"owner": st.just("w"), "count": st.integers(1, 3)},
+    ),
+    fields(
+        {"cmd": st.just("ACK"), "pulled": st.integers(0, 3)}, {"removeOnComplete": st.booleans()}
+    ),
+    fields({"cmd": st.sampled_from(("Pause", "Resume")), "queue": st.just("q")}, {}),
+    fields(
+        {"cmd": st.just("SetConcurrency"), "queue": st.just("q"), "limit": st.integers(1, 3)}, {}
+    ),
+    fields({"cmd": st.just("ClearConcurrency"), "queue": st.just("q")}, {}),
+)
+reads = st.tuples(
+    st.integers(0, 1), st.lists(st.tuples(polls, req_ids), min_size=1, max_size=6), st.booleans()
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(reads, max_size=12), st.booleans(), st.booleans())
+def test_both_serve_long_polls_the_same(given_reads: list[Any], holds: bool, int64: bool) -> None:
+    """Several frames in a read, and two connections: answers keep their order too."""
+    python, compiled_one = (Side(is_compiled, holds, int64) for is_compiled in (False, True))
+    for which, said, is_committed in given_reads:
+        frames = []
+        for request, req_id in said:
+            wanted = filled(dict(request), pulled_in(python.broker.engine))
+            if req_id is not None:
+                wanted["reqId"] = req_id
+            frames.append(frame_of(msgpack.packb(wanted)))
+        data = b"".join(frames)
+
+        answers = [side.say_at(which, data, is_committed) for side in (python, compiled_one)]
+
+        assert answers[0] == answers[1]
+        assert python.waiting() == compiled_one.waiting()
+        assert python.state() == compiled_one.state()
+
+
+def test_long_polls_are_parked_and_served_without_decoding() -> None:
+    side = Side(True, False, False)
+    runner = side.connection._runner
+    frames = [
+        {"cmd": "PULL", "queue": "q", "owner": "w", "timeout": 5000, "reqId": "1"},
+        {"cmd": "PULLB", "queue": "q", "owner": "w", "timeout": 5000, "count": 2},
+        {"cmd": "PUSH", "queue": "q", "name": "n", "data": 1, "reqId": 2},
+    ]
+    data = b"".join(frame_of(msgpack.packb(request)) for request in frames)
+
+    assert len(data) == runner.run(data, 0, NOW)[0]
+
+    ((job_id, token),) = pulled_in(side.broker.engine)
+    ack = frame_of(msgpack.packb({"cmd": "ACK", "id": job_id, "token": token}))
+    assert len(ack) == runner.run(ack, 0, NOW)[0]
+    assert 1 == len(side.connection.parked)
 
 
 def test_a_plain_life_is_run_without_decoding() -> None:
