@@ -1,7 +1,7 @@
 """Exit statuses of ``bunqueue worker``."""
 
 DRAINED = 0
-FAILED = 1  # a worker cannot go on: an import, a token
+FAILED = 1  # a worker cannot go on: an import, a token; or its process died while it stopped
 USAGE = 2
 FORCED = 3  # jobs were interrupted
 RECYCLED = 75  # between a worker process and its supervisor: it has run its jobs, start another

@@ -90,6 +90,7 @@ class Watch:
     def _stop(self) -> int:
         """Close what is still open: gently for the grace, then by force."""
         deadline = time.monotonic() + self._grace_s
+        deaths = self._deaths()
         if self._signals:
             log.info("draining grace_s=%g", self._grace_s)
         for worker in self._workers:
@@ -100,7 +101,8 @@ class Watch:
         if failure is not None:
             log.error("a worker could not go on: %s", with_cure(failure))
         if not self._are_open():
-            return DRAINED if failure is None else FAILED
+            is_whole = failure is None and self._deaths() == deaths
+            return DRAINED if is_whole else FAILED
         log.warning("interrupting the jobs that still run")
         for worker in self._workers:
             worker.close(0, force=True)
@@ -134,6 +136,13 @@ class Watch:
 
     def _failure(self) -> BaseException | None:
         return next((w.failure for w in self._workers if w.failure is not None), None)
+
+    def _deaths(self) -> int:
+        """Count the handlers' processes that ended by themselves; each was in the midst of a job.
+
+        While the workers run, another one takes the place; once they stop, none does.
+        """
+        return sum(worker.slots.deaths for worker in self._workers if worker.slots is not None)
 
     def _are_open(self) -> bool:
         return not all(worker.is_closed() for worker in self._workers)

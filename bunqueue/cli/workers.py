@@ -51,7 +51,8 @@ Options given here win over those of a Worker that has not started, so make it w
 one that has started refuses them. Without options it keeps the broker its module names.
 SIGTERM or SIGINT lets running jobs finish; a second one interrupts them, a third ends everything.
 SIGHUP restarts the workers, one process after the other; SIGUSR1 writes all stacks to the log.
-It ends with 0 when drained, 1 when it cannot run, 3 when it was forced.
+It ends with 0 when drained, 1 when it cannot run or a process of it died meanwhile, 3 when it was
+forced.
 
 Worker options:
   -q NAMES, --queues NAMES

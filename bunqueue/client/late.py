@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bunqueue.client.delivery import Delivery
+from bunqueue.client.spread import spread
 from bunqueue.client.worlds import World, now
 from bunqueue.errors import (
     BunqueueError,
@@ -20,7 +21,7 @@ from bunqueue.errors import (
     LockLostError,
 )
 
-RETRY_S = (0.2, 0.5, 1.0, 2.0)  # between two tries; the last one repeats
+RETRY_S = (0.2, 0.5, 1.0, 2.0)  # at least, between two tries; the last one repeats
 
 log = logging.getLogger("bunqueue.worker")
 
@@ -74,7 +75,7 @@ class LateOutcomes:
         tries = 0
         try:
             while reply is None and now() < give_up_at and not delivery.is_abandoned:
-                self._world.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
+                self._world.sleep(spread(RETRY_S[min(tries, len(RETRY_S) - 1)]))
                 tries += 1
                 try:
                     reply = self._call(command)

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from bunqueue.client import forks, worlds
 from bunqueue.client.connection import refusal
 from bunqueue.client.hub_watch import HubWatch
+from bunqueue.client.spread import spread
 from bunqueue.errors import BunqueueError, CommandTimeoutError, ConnectionClosedError
 
 BEAT_TIMEOUT_S_MIN = 1.0  # a beat may take half a period, but not less than this
@@ -164,7 +165,8 @@ class LeaseKeeper:
             except (ConnectionClosedError, CommandTimeoutError) as error:
                 log.warning("heartbeat failed error=%s", error)
                 beater.on_silence()
-                wait_s = min(beater.beat_s, RETRY_S[min(failures, len(RETRY_S) - 1)])
+                wait_s = spread(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                wait_s = min(beater.beat_s, wait_s)
                 failures += 1
                 next_at = time.monotonic() + wait_s
             except BunqueueError as error:

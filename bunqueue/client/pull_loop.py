@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bunqueue.client.delivery import Delivery
 from bunqueue.client.job import Job
 from bunqueue.client.options import compact
+from bunqueue.client.spread import spread
 from bunqueue.errors import (
     BunqueueError,
     CommandError,
@@ -25,7 +26,7 @@ from bunqueue.errors import (
 if TYPE_CHECKING:
     from bunqueue.client.worker import Worker
 
-RETRY_S = (0.5, 1.0, 2.0, 5.0)  # after pulls that failed in a row; the last one repeats
+RETRY_S = (0.5, 1.0, 2.0, 5.0)  # at least, after pulls that failed in a row; the last one repeats
 PULL_MARGIN_S = 10.0  # the client's patience beyond the poll, client.md 3.3
 EMPTY_PAUSE_S = 0.010  # after an empty long poll, client.md 3.3
 TRANSIENT_TEXTS = (
@@ -120,7 +121,7 @@ class PullLoop:
             # The broker promised an answer within the poll: the link is dead, whatever TCP says.
             worker.pull_connection.sever()
         worker.post_event("error", error)
-        delay_s = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        delay_s = spread(RETRY_S[min(self._failures, len(RETRY_S) - 1)])
         self._failures += 1
         worker.connection.observe(
             "worker_retry", attempt=self._failures, delay_ms=delay_s * 1000, error=str(error)

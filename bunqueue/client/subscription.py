@@ -15,9 +15,10 @@ from typing import Any
 
 from bunqueue.client import worlds
 from bunqueue.client.connection import refusal
+from bunqueue.client.spread import spread
 from bunqueue.errors import BunqueueError, CommandTimeoutError, EmbeddedError
 
-RETRY_S = (0.5, 1.0, 2.0, 5.0)  # after losses in a row, client.md 3.3; the last one repeats
+RETRY_S = (0.5, 1.0, 2.0, 5.0)  # at least, after losses in a row; the last one repeats
 # A broker may be gone without a word and events may be rare, so a silent link is asked.
 PING_PERIOD_S = 15.0
 PING_TIMEOUT_S = 10.0
@@ -102,7 +103,7 @@ class Subscription:
 
     def _rest(self) -> None:
         """Wait before the next attempt, at least as long as nobody may dial."""
-        delay_s = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        delay_s = spread(RETRY_S[min(self._failures, len(RETRY_S) - 1)])
         self._failures += 1
         until = max(worlds.now() + delay_s, self._pool.next_attempt_at)
         while not self._is_closed and (left_s := until - worlds.now()) > 0:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bunqueue import compiled
+from bunqueue.engine import suspects
 from bunqueue.engine.events import emit
 from bunqueue.engine.groups import GroupTerms
 from bunqueue.engine.job import Delivery, Job, note
@@ -108,6 +109,7 @@ def claim(
     storage = engine.storage
     holder = None if is_detached and owner is None else peer
     is_plain = terms is None and run_set.groups is None
+    put_off = 0
     while len(jobs) < count and room_bytes > 0:
         job = run_set.take() if is_plain else run_set.take_for(terms, now)
         if job is None:
@@ -115,6 +117,12 @@ def claim(
         options = job.options
         if options.ttl is not None and now > job.ttl_ends_at:
             engine.expire_ttl(job, now, is_taken=True)
+            continue
+        if job.extra.losses and suspects.is_on_last_chance(job) and suspects.has_one(peer, now):
+            suspects.put_off(job, now)
+            put_off += 1
+            if put_off == suspects.PUT_OFF_MAX:
+                break
             continue
         move(job, "pull")
         job.started_at = now

@@ -441,7 +441,7 @@ class Engine(EngineFields):
                 with job.queue.shard.lock:
                     delivery.peer = None
                     if delivery.renewals == 0:
-                        sweeps.release(self, job, now)
+                        sweeps.worker_lost(self, job, delivery, now)
                         job.token = None  # a late outcome counts after T9, T10 and T15 only
                         touched[job.queue] = None
             for queue in touched:

@@ -176,6 +176,7 @@ class Extra:
         flow: What it waits for; only while it refers to other jobs.
         lives_from: Epoch ms from which the ttl of a job counts that was sent back to waiting after
             it had ended; 0 for its creation.
+        losses: Runs in a row that ended with their worker's connection; memory only.
     """
 
     __slots__ = (
@@ -198,6 +199,7 @@ class Extra:
         "flow",
         "lives_from",
         "ttl_timer",
+        "losses",
     )
 
     def __init__(self) -> None:
@@ -220,6 +222,7 @@ class Extra:
         self.flow: Ties | None = None
         self.lives_from = 0
         self.ttl_timer: list[Any] | None = None
+        self.losses = 0
 
 
 class DeadLetter:

@@ -320,6 +320,7 @@ def charge(
     """
     queue = job.queue
     extra = job.own_extra()
+    extra.losses = 0
     job.attempts += 1
     if is_stall:
         job.stall_count += 1

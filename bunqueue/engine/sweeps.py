@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import deadletters, workers
+from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline
@@ -309,6 +310,30 @@ def release(engine: "Engine", job: Job, now: int) -> None:
     job.started_at = 0
     requeue(engine, job, "release", now)
     engine.storage.changed(job)
+
+
+def worker_lost(engine: "Engine", job: Job, delivery: Delivery, now: int) -> None:
+    """Take back a job whose connection closed before its lease was renewed; see ``suspects``."""
+    stall = job.queue.stall
+    if delivery.owner is None or not stall.enabled or stall.max_stalls <= 0:
+        release(engine, job, now)
+        return
+    if drops_cron_job(engine, job):
+        return
+    extra = job.own_extra()
+    extra.losses += 1
+    losses = extra.losses
+    if losses < stall.max_stalls:
+        if losses > 1:
+            job.run_at = now + retry_delay_ms(losses, job.options, engine.rng)
+        release(engine, job, now)
+        return
+    error = f"Worker lost {losses} times"
+    charge(engine, job, now, reason="stalled", error=error, is_final=True, is_stall=True)
+    log.warning(
+        "job given up, its worker was lost %d times queue=%s job_id=%s",
+        *(losses, job.queue.name, job.id),
+    )
 
 
 # -- housekeeping ---------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Slots:
 
     Attributes:
         restarts: Children started in the place of dead ones.
+        deaths: Children that ended without being told to.
         last_error: Why the last child died, or None.
     """
 
@@ -85,6 +86,7 @@ class Slots:
         self._janitor_gate = world.gate()
         self._has_janitor = False
         self.restarts = 0
+        self.deaths = 0
         self.last_error: BunqueueError | None = None
 
     # -- how many -----------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class Slots:
     ) -> None:
         """Clear a slot after its child, and retire it if it has had too many."""
         slot.crashes += is_crash
+        self.deaths += is_crash
         options = self._options
         is_spent = not options.auto_restart or slot.crashes > options.max_restarts
         if slot.child is not None:

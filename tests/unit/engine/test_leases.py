@@ -485,3 +485,142 @@ def test_five_free_releases_stay_free(world: World) -> None:
         world.close(peer)
 
     assert ("waiting", 0) == (world.state(job_id), world.job(job_id)["attempts"])
+
+
+# -- A10 of the public reports: a job that kills its worker ----------------------------------------
+
+
+def lose(world: World, count: int = 1) -> None:
+    """Have workers take the next job and vanish with it, one after the other."""
+    for _ in range(count):
+        peer = world.connect()
+        world.lease(peer=peer)
+        world.close(peer)
+
+
+def test_a10_a_job_that_takes_its_worker_along_gives_up_after_the_allowed_stalls(
+    world: World,
+) -> None:
+    world.push(jobId=ID, backoff=0)
+    world.listen()
+    lose(world, 2)
+    assert ("waiting", 0, 0) == (world.state(ID), *counts(world))
+
+    lose(world)
+
+    assert ("failed", 1, 1) == (world.state(ID), *counts(world))
+    assert "Worker lost 3 times" == world.job(ID)["failedReason"]
+    reasons = world.ok("GetDlqStats", queue="q")["data"]["stats"]["byReason"]
+    assert {"stalled": 1} == {reason: count for reason, count in reasons.items() if count}
+
+
+def counts(world: World) -> tuple[int, int]:
+    job = world.job(ID)
+    return job["attempts"], job["stallCount"]
+
+
+def test_a10_from_the_second_time_on_it_lets_others_by(world: World) -> None:
+    world.push(jobId=ID, backoff={"type": "fixed", "delay": 10_000})
+    other = world.push()
+    lose(world)
+    assert "waiting" == world.state(ID)  # the first time may happen to any job
+
+    lose(world)
+
+    assert "delayed" == world.state(ID)
+    assert [other] == world.pull_all()
+    world.forward(12_000)
+    assert [ID] == world.pull_all()
+
+
+def test_a10_the_bound_is_the_queues(world: World) -> None:
+    world.ok("SetStallConfig", queue="q", config={"maxStalls": 5})
+    world.push(jobId=ID, backoff=0)
+    lose(world, 4)
+    assert "waiting" == world.state(ID)
+
+    lose(world)
+
+    assert "failed" == world.state(ID)
+
+
+@pytest.mark.parametrize("config", [{"maxStalls": 0}, {"enabled": False}])
+def test_a10_without_a_bound_it_goes_back_for_ever(world: World, config: Any) -> None:
+    world.ok("SetStallConfig", queue="q", config=config)
+    world.push(jobId=ID, maxAttempts=1)
+
+    lose(world, 10)
+
+    assert ("waiting", 0, 0) == (world.state(ID), *counts(world))
+
+
+def test_a10_a_run_that_ends_otherwise_begins_the_count_anew(world: World) -> None:
+    world.push(jobId=ID, backoff=0, maxAttempts=10)
+    lose(world, 2)
+    _, token = world.lease()
+    world.ok("FAIL", id=ID, token=token)
+
+    lose(world, 2)
+
+    assert "waiting" == world.state(ID)
+
+
+def test_a10_a_retried_dead_letter_has_all_its_chances_again(world: World) -> None:
+    world.push(jobId=ID, backoff=0)
+    lose(world, 3)
+    world.ok("RetryDlq", queue="q", jobId=ID)
+
+    lose(world, 2)
+
+    assert "waiting" == world.state(ID)
+
+
+def test_a10_what_was_pulled_without_an_owner_is_no_workers_loss(world: World) -> None:
+    world.push(jobId=ID)
+    for _ in range(5):
+        peer = world.connect()
+        world.pull(peer=peer)
+        world.close(peer)
+
+    assert ("waiting", 0, 0) == (world.state(ID), *counts(world))
+
+
+def test_a10_jobs_on_their_last_chance_go_to_a_connection_one_at_a_time(world: World) -> None:
+    """So that what kills its worker does not take its neighbours to the dead letters."""
+    ids = [world.push(jobId=f"job-{n}", backoff=0) for n in range(3)]
+    for _ in range(2):
+        peer = world.connect()
+        world.ok("PULLB", queue="q", count=3, owner="w", peer=peer)
+        world.close(peer)
+    fresh = world.push(jobId="fresh")
+    peer = world.connect()
+
+    first = world.ok("PULLB", queue="q", count=4, owner="w", peer=peer)
+
+    assert [ids[0], fresh] == [job["id"] for job in first["jobs"]]
+    world.forward(300)
+    assert [] == world.ok("PULLB", queue="q", count=4, owner="w", peer=peer)["jobs"]
+    # Another worker may have one of them, and so may this one when the first has ended.
+    world.forward(300)
+    assert 1 == len(world.ok("PULLB", queue="q", count=4, owner="w", peer=world.connect())["jobs"])
+    world.ok("ACK", id=ids[0], token=first["tokens"][0])
+    world.forward(300)
+    assert 1 == len(world.ok("PULLB", queue="q", count=4, owner="w", peer=peer)["jobs"])
+
+
+def test_a10_a_job_that_has_outlived_its_first_seconds_holds_up_no_other(world: World) -> None:
+    for n in range(2):
+        world.push(jobId=f"job-{n}", backoff=0)
+    for _ in range(2):
+        peer = world.connect()
+        world.ok("PULLB", queue="q", count=2, owner="w", peer=peer)
+        world.close(peer)
+    peer = world.connect()
+    assert 1 == len(world.ok("PULLB", queue="q", count=2, owner="w", peer=peer)["jobs"])
+    poll = world.poll(timeout=20_000, owner="w", peer=peer)
+
+    world.forward(9_900)
+    assert not poll.is_there
+    world.forward(500)
+
+    assert poll.is_there
