@@ -60,7 +60,10 @@ def _flag(request: Request, name: str, default: bool) -> bool:
     mutates=True,
 )
 def set_cron(peer: Peer, request: Request) -> Reply:
-    """Define a scheduler, or redefine the one of that name; it keeps its count of runs."""
+    """Define a scheduler, or redefine the one of that name.
+
+    That one keeps its count of runs, and its next run unless its moments change.
+    """
     push = {"name": request.get("jobName"), "data": request.get("data")}
     job_name, data = core.payload(push, DEFAULT_OPTIONS, peer.engine)
     given = request.get("jobOptions") or {}

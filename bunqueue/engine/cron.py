@@ -70,6 +70,12 @@ class Definition:
             return self.unique_key
         return CRON_KEY_PREFIX + self.name if self.prevent_overlap else None
 
+    def has_moments_of(self, other: "Definition") -> bool:
+        """Say whether both are due at the same moments."""
+        if self.schedule or other.schedule:
+            return (self.schedule, self.timezone) == (other.schedule, other.timezone)
+        return self.repeat_every == other.repeat_every
+
 
 class Timetable:
     """When a definition is due: its schedule or its interval, ready to be asked."""

@@ -27,6 +27,9 @@ def set_cron(
 ) -> Cron:
     """Define a scheduler, or give the one of that name another definition.
 
+    The next run stays where it was unless the schedule, its zone or the interval changes: programs
+    define their schedulers at every start, which must neither bring a run nor put one off.
+
     Args:
         immediately: A new scheduler is due at once; one that exists is not.
         replaces_leftover: Remove the job that the scheduler left in the queue.
@@ -46,9 +49,11 @@ def set_cron(
         cron.next_run = now if immediately else timetable.first(now)
     else:
         before = cron.definition, cron.timetable, cron.next_run, cron.doubt
+        has_same_moments = definition.has_moments_of(cron.definition)
         cron.define(definition, timetable)
-        cron.next_run = timetable.first(now)
-        cron.doubt = ""
+        if not has_same_moments:
+            cron.next_run = timetable.first(now)
+            cron.doubt = ""
     if replaces_leftover:
         _remove_leftover(engine, cron, now)
     store(engine, cron)

@@ -170,6 +170,72 @@ def test_redefining_keeps_the_count_and_starts_the_schedule_anew(world: World) -
     assert {"waiting": 1} == world.counts()
 
 
+# A3 of the public reports: programs define their schedulers at every start.
+
+
+def test_a03_the_same_definition_again_keeps_the_next_moment(world: World) -> None:
+    """Else a program that starts more often than the period would never see a run."""
+    every(world, preventOverlap=False)
+    for _ in range(3):
+        world.forward(45 * SECOND)
+        every(world, data={"other": "data"}, preventOverlap=False)
+        assert 0 == (get(world)["nextRun"] - START) % MINUTE
+
+    assert 2 == get(world)["executions"]
+
+
+def test_a03_a_new_schedulers_immediate_run_outlives_a_second_definition(world: World) -> None:
+    every(world, immediately=True)
+    every(world, immediately=True)
+
+    world.forward(SECOND)
+
+    assert (1, START + MINUTE) == (get(world)["executions"], get(world)["nextRun"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"repeatEvery": 2 * MINUTE},
+        {"schedule": "0 3 * * *"},
+        {"schedule": "0 4 * * *"},
+        {"schedule": "0 3 * * *", "timezone": "Asia/Tokyo"},
+    ],
+)
+def test_a03_another_pattern_has_moments_of_its_own(world: World, other: dict[str, Any]) -> None:
+    for first in ({"repeatEvery": MINUTE}, {"schedule": "0 3 * * *"}):
+        world.ok("Cron", name="c", queue="q", **first)
+        world.ok("Cron", name="fresh", queue="q", **other)
+        world.ok("Cron", name="c", queue="q", **other)
+        assert get(world, "fresh")["nextRun"] == get(world)["nextRun"]
+        world.ok("CronDelete", name="fresh")
+
+
+def test_a03_a_run_that_is_due_is_not_lost_to_a_definition(world: World) -> None:
+    world.ok("Cron", name="c", queue="q", schedule="* * * * *")
+    due_at = get(world)["nextRun"]
+    world.clock.ms = due_at + 5  # the broker is busy, and has not come to it
+
+    world.ok("Cron", name="c", queue="q", schedule="* * * * *")
+    world.forward(0)
+
+    assert 1 == get(world)["executions"]
+
+
+@pytest.mark.parametrize(("skips", "count"), [(True, 0), (False, 1)])
+def test_a03_a_definition_after_a_downtime_changes_nothing_about_what_was_missed(
+    skips: bool, count: int
+) -> None:
+    world = persistent_world()
+    every(world, skipMissedOnRestart=skips)
+    world = restarted(world, after_ms=10 * MINUTE + 20 * SECOND)
+
+    every(world, skipMissedOnRestart=skips)
+    world.forward(0)
+
+    assert (count, START + 11 * MINUTE) == (get(world)["executions"], get(world)["nextRun"])
+
+
 def test_removing_a_scheduler_leaves_its_jobs(world: World) -> None:
     every(world)
     world.forward(MINUTE)
