@@ -47,6 +47,13 @@ def spin(job):
         sum(range(100))
     note("ends", job.id)
 
+def block(job):
+    from gevent.monkey import get_original
+
+    note("begins", job.id, os.getpid())
+    get_original("time", "sleep")(job.data)
+    note("ends", job.id)
+
 def die(job):
     note("begins", job.id, os.getpid())
     if job.data == "die":
@@ -279,6 +286,31 @@ def test_a04_a_pool_that_loses_its_last_child_during_the_stop_is_no_success(
     status = worker.process.wait(WAIT_S)
     assert ("waiting", 1) == (queue.get_state(job.id), found(queue, job.id).attempts)
     assert DRAINED != status
+
+
+# -- A9: handlers that let nobody else run ---------------------------------------------------------
+
+
+def test_a09_a_handler_that_holds_the_hub_keeps_its_lease_and_is_named(
+    start: Start, queue: Queue, notes: Callable[[str], list[list[str]]]
+) -> None:
+    """It computes, or sleeps in C, for several leases; another worker waits for the job."""
+    lease_ms, busy_s = 1_500, 6.5
+    options = ("-x", "greenlet", "-c", "1", "--lock-ttl", str(lease_ms))
+    jobs = [queue.add("busy", busy_s) for _ in range(2)]
+    first = {handler: start(handler, *options) for handler in ("spin", "block")}
+    until(lambda: len(notes("begins")) == 2)
+
+    start("work", *options)
+
+    until(lambda: len(notes("ends")) == 2)
+    until(lambda: queue.get_job_counts()["completed"] == 2)
+    assert 2 == len(notes("begins"))
+    for job in jobs:
+        assert (0, 0) == (found(queue, job.id).attempts, found(queue, job.id).stalled_counter)
+    for handler, worker in first.items():
+        assert any("the gevent hub has been blocked" in line for line in worker.lines)
+        assert any("shop.py" in line and f"in {handler}" in line for line in worker.lines)
 
 
 # -- A10: a job that kills its worker --------------------------------------------------------------
