@@ -7,7 +7,7 @@ else goes back to its place, with its keys, timers and ids.
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import (
     control,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
 log = logging.getLogger(__name__)
+
+STEP_TOLD_MS_MIN: Final = 60_000  # less is what a clock that is kept right may be set back by
 
 
 @dataclass(slots=True)
@@ -67,9 +69,11 @@ def recover(engine: "Engine", now: int) -> Recovered:
     interrupted: list[Job] = []
     completed: list[Job] = []
     tied: list[Job] = []
+    newest = 0
     for job in saved.jobs(engine.open_queue):
         if (job.extra.depends_on or job.extra.children_ids) and job.place != COMPLETED:
             tied.append(job)
+        newest = max(newest, job.started_at, job.finished_at)
         if job.place == ACTIVE:
             interrupted.append(job)
         elif job.place == COMPLETED:
@@ -96,6 +100,12 @@ def recover(engine: "Engine", now: int) -> Recovered:
     while engine.graph.due:
         dependencies.settle(engine, now)
     engine.storage.answer_waits = 0
+    if newest - now >= STEP_TOLD_MS_MIN:
+        log.warning(
+            "the clock is behind the data file: set it right, or delays, times to live and"
+            " schedules come by this one behind_ms=%d",
+            newest - now,
+        )
     return found
 
 

@@ -13,6 +13,7 @@ import weakref
 from typing import Final
 
 from bunqueue.errors import StorageFailed
+from bunqueue.storage import cures
 from bunqueue.storage.native import close_fd, original
 
 WAIT_MS: Final = 5000  # a killed broker's writer has only its last batches to commit
@@ -43,7 +44,7 @@ class FileLock:
             fd = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FD_MIN)
             close_fd(first)
         except OSError as error:
-            raise StorageFailed(f"cannot write {path}: {error.strerror}") from error
+            raise StorageFailed(f"cannot write {path}: {cures.of_system(error)}") from error
         end = time.monotonic() + wait_ms / 1000
         while not _try_lock(fd):
             holder = _holder(fd)
@@ -55,8 +56,9 @@ class FileLock:
                     " stop it or choose another file"
                 )
             original("time", "sleep")(POLL_S)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk; only people miss it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         lock = cls(path, fd)
         _held.add(lock)
         _add_fork_hook()

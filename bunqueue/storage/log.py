@@ -217,6 +217,10 @@ class MutationLog(Notes):
         else:
             callback()
 
+    def with_cure(self, text: str) -> str:
+        """Return the text of a writer's error with what to do about it."""
+        return text
+
     def status(self) -> dict[str, Any]:
         """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``."""
         error, since = self._error, self._error_since
@@ -403,6 +407,7 @@ class MutationLog(Notes):
     def _failed(self, in_flight: _InFlight, kind: str, text: str) -> None:
         """Undo all that is not in the file, and try the rest again later."""
         self._in_flight = None
+        text = self.with_cure(text)
         if self._error is None:
             self._error_since = self._clock_ms()
         if self._error != text:

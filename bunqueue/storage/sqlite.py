@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import apsw
 
 from bunqueue.errors import StorageFailed
-from bunqueue.storage import schema
+from bunqueue.storage import cures, schema
 from bunqueue.storage.lock import WAIT_MS, FileLock
 from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog
 from bunqueue.storage.loop import Loop
@@ -103,6 +103,10 @@ class SqliteStorage(MutationLog):
             return "native"
         return "thread" if is_embedded else "process"
 
+    def with_cure(self, text: str) -> str:
+        """See ``MutationLog``."""
+        return cures.of_sqlite(self.path, text)
+
     def load(self) -> "SavedFile":
         """Read what is in the file. Only before the first note."""
         return self._saved
@@ -167,7 +171,8 @@ class SavedFile:
             raise StorageFailed(_damaged(self._storage.path, error)) from error
         except apsw.Error as error:
             path = self._storage.path
-            raise StorageFailed(f"cannot read {path}: {type(error).__name__}: {error}") from error
+            text = cures.of_sqlite(path, f"{type(error).__name__}: {error}")
+            raise StorageFailed(f"cannot read {path}: {text}") from error
         self._storage._close_reader()
 
 
@@ -193,7 +198,8 @@ def take_file(path: str | os.PathLike[str], lock_wait_ms: float = WAIT_MS) -> tu
     try:
         os.makedirs(os.path.dirname(path), DIRECTORY_MODE, exist_ok=True)
     except OSError as error:
-        raise StorageFailed(f"cannot make the directory of {path}: {error.strerror}") from error
+        text = cures.of_system(error)
+        raise StorageFailed(f"cannot make the directory of {path}: {text}") from error
     remote = network_type(path)
     if remote is not None:
         raise StorageFailed(
@@ -204,30 +210,52 @@ def take_file(path: str | os.PathLike[str], lock_wait_ms: float = WAIT_MS) -> tu
 
 
 def open_checked(path: str) -> apsw.Connection:
-    """Return a connection to a sound file with all tables."""
+    """Return a connection to a sound file with all tables.
+
+    Raises:
+        StorageFailed: It cannot be used; it and its log are as they were.
+    """
     connection = None
     try:
+        _check_log(path)
         close_fd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_timeout(BUSY_MS)
-        # Until it is known to be sound: to close it would else bring what its log holds into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(_has_log(path)))
-        check_origin(path, connection)
-        _check_integrity(path, connection)
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        _check(path, connection)
         _warn_of_second_name(path)
         _bring_up_to_date(connection)
-    except OSError as error:
-        raise StorageFailed(f"cannot write {path}: {error.strerror}") from error
-    except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise StorageFailed(_damaged(path, error)) from error
-    except apsw.Error as error:
-        raise StorageFailed(f"cannot open {path}: {type(error).__name__}: {error}") from error
-    except BaseException:
+    except BaseException as error:
         if connection is not None:
             connection.close()
-        raise
+        if isinstance(error, OSError):
+            text = f"cannot write {path}: {cures.of_system(error)}"
+        elif isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
+            text = _damaged(path, error)
+        elif isinstance(error, apsw.Error):
+            told = cures.of_sqlite(path, f"{type(error).__name__}: {error}")
+            text = f"cannot open {path}: {told}"
+        else:
+            raise
+        raise StorageFailed(text) from error
     return connection
+
+
+def _check(path: str, connection: apsw.Connection) -> None:
+    connection.set_busy_timeout(BUSY_MS)
+    # Until it is known to be sound: to close it would else bring what its log holds into it.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(_has_log(path)))
+    check_origin(path, connection)
+    _check_integrity(path, connection)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+
+
+def _check_log(path: str) -> None:
+    """Refuse a log without its file: SQLite would delete it, with all that only it holds."""
+    if _has_log(path) and not (os.path.exists(path) and os.path.getsize(path)):
+        what = "empty" if os.path.exists(path) else "missing"
+        raise StorageFailed(
+            f"{path} is {what}, but its log {path}-wal is not; both were left as they are: bring"
+            " back the file or a backup, or move the log away to begin with an empty one"
+        )
 
 
 def _has_log(path: str) -> bool:
@@ -275,11 +303,17 @@ def _check_integrity(path: str, connection: apsw.Connection) -> None:
     found = connection.execute("PRAGMA quick_check(1)").get
     if found != "ok":
         raise StorageFailed(_damaged(path, found))
+    # What is cut off of the last page reads as zeros. Beside a log it may be a checkpoint that was
+    # cut off, whose pages the log still has.
+    cut_off = os.path.getsize(path) % connection.pragma("page_size")
+    if cut_off and not _has_log(path):
+        raise StorageFailed(_damaged(path, "its last page is cut off"))
 
 
 def _damaged(path: str, what: object) -> str:
+    told = " ".join(str(what).split())  # SQLite's words may be of several lines
     return (
-        f"{path} is damaged ({what}); it was left as it is: restore it from a backup,"
+        f"{path} is damaged ({told}); it was left as it is: restore it from a backup,"
         f" save what can be read with 'sqlite3 {path} .recover',"
         f" or move it and the files beside it (-wal, -shm) away to begin with an empty one"
     )

@@ -145,3 +145,16 @@ def test_no_answer_waits_after_a_recovery(world: World) -> None:
     world.lease()
 
     assert 0 == world.restart().storage.answer_waits
+
+
+@pytest.mark.parametrize(("back_ms", "is_told"), [(MINUTE, True), (MINUTE - 1, False)])
+def test_a_clock_behind_the_file_is_told(
+    world: World, caplog: pytest.LogCaptureFixture, back_ms: int, is_told: bool
+) -> None:
+    world.push(jobId="a")
+    world.pull()
+    world.clock.ms -= back_ms
+
+    world.restart()
+
+    assert is_told == ("the clock is behind the data file" in caplog.text)

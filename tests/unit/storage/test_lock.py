@@ -1,5 +1,6 @@
 """One process per file."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -107,3 +108,15 @@ def test_a_forked_child_does_not_keep_the_lock(data_path):
 def test_a_lock_file_that_cannot_be_written_says_so(tmp_path):
     with pytest.raises(StorageFailed, match="cannot write .*nowhere.*No such file"):
         FileLock.take(str(tmp_path / "nowhere" / "data.db"))
+
+
+def test_a_full_disk_costs_the_lock_only_the_name_of_its_holder(data_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    lock = FileLock.take(data_path, wait_ms=0)
+
+    with pytest.raises(StorageFailed, match="pid unknown|in use"):
+        FileLock.take(data_path, wait_ms=0)
+    lock.release()

@@ -230,3 +230,48 @@ def test_a_damaged_file_and_the_log_beside_it_stay_as_they_are(path, tmp_path):
     del refused
 
     assert before == (left.read_bytes(), log.read_bytes())
+
+
+@pytest.mark.parametrize("what", ["missing", "empty"])
+def test_a_log_without_its_file_is_refused_and_kept(path, what):
+    path.parent.mkdir()
+    log = path.parent / "data.db-wal"
+    log.write_bytes(b"the newest jobs")
+    if what == "empty":
+        path.touch()
+
+    with pytest.raises(StorageFailed, match=f"data.db is {what}, but its log .*data.db-wal is not"):
+        opened(path)
+
+    assert b"the newest jobs" == log.read_bytes()
+    assert (what == "empty") == path.exists()
+
+
+def test_an_empty_file_with_an_empty_log_is_a_new_one(path):
+    path.parent.mkdir()
+    path.touch()
+    (path.parent / "data.db-wal").touch()
+
+    opened(path).close()
+
+
+def test_a_file_whose_last_page_is_cut_off_is_refused_and_left_alone(path):
+    storage = opened(path)
+    for seq in range(1, 200):
+        storage.added(make_job(seq, b"x" * 100))
+    storage.close()
+    os.truncate(path, path.stat().st_size - 100)
+
+    assert "is damaged (" in (text := refusal(path))
+    assert "\n" not in text
+
+
+def test_what_sqlite_finds_is_told_in_one_line(path):
+    storage = opened(path)
+    for seq in range(1, 2000):
+        storage.added(make_job(seq, b"x" * 100))
+    storage.close()
+    os.truncate(path, path.stat().st_size // 2 // 8192 * 8192)
+
+    assert "is damaged (" in (text := refusal(path))
+    assert "\n" not in text
