@@ -12,22 +12,21 @@ from typing import Any
 
 from bunqueue import compiled
 from bunqueue.broker.core import Broker, open_storage
+from bunqueue.broker.held import settled, settled_frames
 from bunqueue.broker.native import NativeAlarm, NativeThread, StorageLoop
 from bunqueue.broker.peer import LocalPeer
 from bunqueue.commands import dispatch
 from bunqueue.engine.later import Later
-from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
+from bunqueue.engine.ports import NO_WAIT, Committed
 from bunqueue.engine.settings import COMPLETED_JOBS_MAX_DEFAULT, EngineSettings
 from bunqueue.errors import EmbeddedError
 from bunqueue.protocol.codec import InvalidFrame, decode, pack
 from bunqueue.protocol.frames import HEADER_BYTES, pack_length
 from bunqueue.protocol.replies import (
-    INTERNAL_ERROR,
     INVALID_FORMAT,
     Reply,
     encode_reply,
     error_reply,
-    req_id_of,
 )
 from bunqueue.storage.native import original
 
@@ -84,7 +83,7 @@ class EmbeddedBroker:
             finally:
                 self._inside = None
 
-    def flush(self, deliver: Callable[[bool], None]) -> None:
+    def flush(self, deliver: Callable[[Committed], None]) -> None:
         """Have ``deliver(is_written)`` called once all that was done until now is in the file."""
         with self._gate:
             self._storage.hold(deliver)
@@ -141,8 +140,8 @@ class EmbeddedBroker:
             return False
         end, answer, _, held = peer.runner.run(pack_length(len(request)) + request, 0, peer.now())
         if held is not None:
-            frame, kinds = held
-            storage.hold(partial(_deliver_ready, frame[HEADER_BYTES:], kinds[0], deliver))
+            frames, waits = held
+            storage.hold(partial(_deliver_ready, frames, waits, deliver))
         if answer:
             deliver(answer[HEADER_BYTES:])
         return bool(end)
@@ -167,27 +166,21 @@ class EmbeddedBroker:
         """Hand the reply over once what it waits for is written, or the backlog has room."""
         storage = self._storage
 
-        def committed(is_committed: bool) -> None:
-            may_leave = is_committed or waits != MUST_COMMIT
-            deliver(encode_reply(reply if may_leave else error_reply(INTERNAL_ERROR), req_id, True))
+        def leave(committed: Committed) -> None:
+            deliver(encode_reply(settled(reply, waits, committed), req_id, True))
 
         if waits != NO_WAIT:
-            storage.hold(committed)
+            storage.hold(leave)
         elif storage.is_congested:
-            storage.on_relief(lambda: committed(True))
+            storage.on_relief(lambda: leave(True))
         else:
-            committed(True)
+            leave(True)
 
 
 def _deliver_ready(
-    reply: bytes,
-    waits: int,
-    deliver: Callable[[bytes], None],
-    is_committed: bool,
+    frames: bytes, waits: bytes, deliver: Callable[[bytes], None], committed: Committed
 ) -> None:
-    if not is_committed and waits == MUST_COMMIT:
-        reply = encode_reply(error_reply(INTERNAL_ERROR), req_id_of(reply), True)
-    deliver(reply)
+    deliver(settled_frames(frames, waits, committed)[HEADER_BYTES:])
 
 
 def open_embedded(

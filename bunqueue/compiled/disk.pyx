@@ -40,6 +40,7 @@ cdef extern from "disk_thread.h" nogil:
         size_t text_size
         char *why
     ctypedef struct disk_answer:
+        disk_answer *next
         uint64_t number
         int kind
         char *text
@@ -60,11 +61,10 @@ cdef extern from "disk_thread.h" nogil:
     void disk_release(disk *self)
     void disk_submit(disk *self, disk_batch *batch)
     void disk_close(disk *self)
-    disk_answer *disk_take_answer(disk *self)
+    disk_answer *disk_take_answers(disk *self, int *has_ended, char *ending)
     void disk_free_answer(disk_answer *answer)
     void disk_free_segments(disk_segment *segments, int count)
     void disk_free_batch(disk_batch *batch)
-    int disk_has_ended(disk *self, char *ending)
     int disk_sqlite_version()
     int disk_is_threadsafe()
 
@@ -416,6 +416,26 @@ cdef char *copy_of(object text) except NULL:
     return copied
 
 
+cdef str told(const char *text):
+    return "" if text[0] == 0 else (<bytes>text).decode("utf-8", "replace")
+
+
+cdef list dropped_of(disk_answer *answer):
+    """Return ``(first column, why)`` of the rows that were left out."""
+    cdef size_t at
+    cdef list dropped = []
+    for at in range(answer.dropped_count):
+        key = None
+        if answer.dropped[at].tag == TAG_INT:
+            key = answer.dropped[at].number
+        elif answer.dropped[at].tag == TAG_TEXT:
+            key = answer.dropped[at].text[: answer.dropped[at].text_size].decode(
+                "utf-8", "replace"
+            )
+        dropped.append((key, told(answer.dropped[at].why)))
+    return dropped
+
+
 cdef class DiskThread:
     """The writer's thread, seen from the loop's."""
 
@@ -490,41 +510,30 @@ cdef class DiskThread:
             raise RuntimeError("the batch was submitted already")
         disk_submit(self.own, batch.take())
 
-    def answers(self):
-        """Return the outcomes that have come: ``(number, 0 or 1 for full or 2, text, dropped)``."""
+    def news(self):
+        """Return what has come since the last call: outcomes, and how the thread has ended.
+
+        Returns:
+            ``([(number, 0 or 1 for full or 2, text, dropped)], ending)``; ``ending`` is None while
+            the thread runs, else why it ended: empty if it was told to.
+        """
         cdef disk_answer *answer
-        cdef size_t at
+        cdef disk_answer *following
+        cdef int has_ended
+        cdef char ending[MESSAGE_BYTES]
         self.check_process()
         taken = []
-        while True:
-            answer = disk_take_answer(self.own)
-            if answer is NULL:
-                return taken
+        answer = disk_take_answers(self.own, &has_ended, ending)
+        while answer is not NULL:
+            following = answer.next
             try:
-                dropped = []
-                for at in range(answer.dropped_count):
-                    key = None
-                    if answer.dropped[at].tag == TAG_INT:
-                        key = answer.dropped[at].number
-                    elif answer.dropped[at].tag == TAG_TEXT:
-                        key = answer.dropped[at].text[: answer.dropped[at].text_size].decode(
-                            "utf-8", "replace"
-                        )
-                    dropped.append((key, (<bytes>answer.dropped[at].why).decode("utf-8", "replace")))
-                text = (<bytes>answer.text).decode("utf-8", "replace")
-                taken.append((answer.number, answer.kind, text, dropped))
+                taken.append((answer.number, answer.kind, told(answer.text), dropped_of(answer)))
             finally:
                 disk_free_answer(answer)
+            answer = following
+        return taken, told(ending) if has_ended else None
 
     def close(self):
         """Have the thread close the file and end, once it has written what it was given."""
         self.check_process()
         disk_close(self.own)
-
-    def ending(self):
-        """Return None while the thread runs, else why it ended: empty if it was told to."""
-        cdef char ending[256]
-        self.check_process()
-        if not disk_has_ended(self.own, ending):
-            return None
-        return (<bytes>ending).decode("utf-8", "replace")

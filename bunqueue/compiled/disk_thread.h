@@ -80,6 +80,7 @@ typedef struct {
   char ending[MESSAGE_BYTES];
   /* The thread's own. */
   sqlite3 *db;
+  sqlite3_stmt *begin, *commit;
   int is_full_sync, wal_pages, checkpoint_at;
   uint64_t rows_written;
 } disk;
@@ -352,7 +353,7 @@ static int disk_run_segment(disk *self, disk_segment *segment, disk_answer *answ
 }
 
 static int disk_run_batch(disk *self, disk_batch *batch, disk_answer *answer) {
-  int code = sqlite3_exec(self->db, "BEGIN IMMEDIATE", 0, 0, 0);
+  int code = disk_step(self->begin);
   /* Removals first: what they free is used by what comes. */
   for (int remove = 0; code == SQLITE_OK && remove < self->removes_count; remove++) {
     sqlite3_stmt *statement = self->statements[remove].one;
@@ -364,7 +365,7 @@ static int disk_run_batch(disk *self, disk_batch *batch, disk_answer *answer) {
   }
   for (int at = 0; code == SQLITE_OK && at < batch->segments_count; at++)
     code = disk_run_segment(self, batch->segments + at, answer);
-  return code == SQLITE_OK ? sqlite3_exec(self->db, "COMMIT", 0, 0, 0) : code;
+  return code == SQLITE_OK ? disk_step(self->commit) : code;
 }
 
 /* Commit the batch or nothing of it; rows that can never be stored are left out. */
@@ -404,6 +405,9 @@ static int disk_open(disk *self) {
   int code = sqlite3_open_v2(self->path, &self->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, 0);
   if (code == SQLITE_OK) code = sqlite3_busy_timeout(self->db, self->busy_ms);
   if (code == SQLITE_OK) code = sqlite3_exec(self->db, self->pragmas, 0, 0, 0);
+  if (code == SQLITE_OK)
+    code = sqlite3_prepare_v2(self->db, "BEGIN IMMEDIATE", -1, &self->begin, 0);
+  if (code == SQLITE_OK) code = sqlite3_prepare_v2(self->db, "COMMIT", -1, &self->commit, 0);
   for (int at = 0; code == SQLITE_OK && at < self->statements_count; at++)
     code = disk_prepare(self, self->statements + at, 1, &self->statements[at].one);
   /* Replaces SQLite's own automatic checkpoint. */
@@ -417,6 +421,8 @@ static void disk_shut(disk *self) {
     sqlite3_finalize(self->statements[at].many);
     self->statements[at].one = self->statements[at].many = 0;
   }
+  sqlite3_finalize(self->begin);
+  sqlite3_finalize(self->commit);
   sqlite3_close_v2(self->db);
   self->db = 0;
 }
@@ -559,8 +565,8 @@ static void disk_submit(disk *self, disk_batch *batch) {
   else
     self->batches = batch;
   self->newest_batch = batch;
-  pthread_cond_signal(&self->wake);
   pthread_mutex_unlock(&self->mutex);
+  pthread_cond_signal(&self->wake); /* after it, or the thread wakes only to wait for the mutex */
 }
 
 static void disk_close(disk *self) {
@@ -570,24 +576,16 @@ static void disk_close(disk *self) {
   pthread_mutex_unlock(&self->mutex);
 }
 
-/* Return the oldest answer that was not taken yet, or NULL. */
-static disk_answer *disk_take_answer(disk *self) {
+/* Return the answers that were not taken yet, the oldest first, and whether the thread has ended
+ * behind them; then also why. */
+static disk_answer *disk_take_answers(disk *self, int *has_ended, char *ending) {
   pthread_mutex_lock(&self->mutex);
-  disk_answer *answer = self->answers;
-  if (answer) {
-    self->answers = answer->next;
-    if (!self->answers) self->newest_answer = 0;
-  }
+  disk_answer *answers = self->answers;
+  self->answers = self->newest_answer = 0;
+  *has_ended = self->has_ended;
+  if (self->has_ended) memcpy(ending, self->ending, MESSAGE_BYTES);
   pthread_mutex_unlock(&self->mutex);
-  return answer;
-}
-
-static int disk_has_ended(disk *self, char *ending) {
-  pthread_mutex_lock(&self->mutex);
-  int has_ended = self->has_ended;
-  memcpy(ending, self->ending, MESSAGE_BYTES);
-  pthread_mutex_unlock(&self->mutex);
-  return has_ended;
+  return answers;
 }
 
 /* What SQLite calls when it loads this module as one of its extensions; see sqlite_face.h. */

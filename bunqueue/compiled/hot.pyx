@@ -205,12 +205,12 @@ cdef class Core:
         """Admit a job that nobody sees before it is on disk, and have it shown then."""
         cdef Job job = self.made(queue, name, data, options, priority, now, ADMITTED)
         queue.admitted[job.id] = job
-        self.note(job)
         cdef tuple args = (self.engine, job, (), None, None, now)
-        if self.notes is not None:
+        if self.notes is not None:  # first, or the note begins to wait for more to write
             self.notes.wait_for(_withdraw, args, publish_plain, True)
         else:
             self.storage.sync(_withdraw, args, publish_plain, durable=True)
+        self.note(job)
         return job
 
     cdef Job made(
@@ -1175,6 +1175,8 @@ cdef class Runner:
         if payload is None:
             return False
         cdef bint is_durable = given[0] is not DEFAULT_OPTIONS and given[0].durable
+        if is_durable and core.notes is None and queue.waiters:
+            return False  # such a storage commits at once: they would be served before this answer
         if is_durable and not core.is_memory:
             job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
         else:

@@ -173,7 +173,7 @@ def _retract_one(event: Event) -> None:
     event.is_retracted = True
 
 
-def _committed(engine: "Engine", event: Event, _is_committed: bool) -> None:
+def _committed(engine: "Engine", event: Event, _outcome: object) -> None:
     """Tell an event whose batch has been tried; undos have run by now."""
     key = (event.queue_name, event.job_id)
     waiting = engine.untold[key]

@@ -21,6 +21,10 @@ MUST_COMMIT: Final = (
 )
 SHOULD_COMMIT: Final = 2  # it leaves after the commit, and also if that fails (claims)
 
+# What became of a commit: False if it failed; True, or the ids of those jobs whose rows no file
+# takes and that were dropped, if it succeeded.
+Committed = bool | frozenset[str]
+
 
 class Storage(Protocol):
     """The mutation log and what was saved before.
@@ -88,10 +92,10 @@ class Storage(Protocol):
     def claimed(self) -> None:
         """Let the running operation's answer wait for the commit, but leave even if that fails."""
 
-    def follow(self, deliver: Callable[[bool], None]) -> None:
+    def follow(self, deliver: Callable[[Committed], None]) -> None:
         """Call ``deliver`` once the commit of what was logged until now has been tried.
 
-        Undos have run by then; it is told whether the commit succeeded. Nothing is hurried by it.
+        Undos have run by then; it is told what became of the commit. Nothing is hurried by it.
         """
 
     def load(self) -> "Saved":

@@ -19,7 +19,8 @@ from typing import Any, Final, Protocol
 import msgpack
 
 from bunqueue import compiled
-from bunqueue.broker import MUST_COMMIT, NO_WAIT, Broker, EngineFace, Event, Later, Work
+from bunqueue.broker import NO_WAIT, Broker, Committed, EngineFace, Event, Later, Work
+from bunqueue.broker.held import settled, settled_frames
 from bunqueue.commands import dispatch
 from bunqueue.commands.event_wire import pack_event
 from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
@@ -42,7 +43,6 @@ from bunqueue.protocol.replies import (
     encode_large,
     encode_reply,
     error_reply,
-    req_id_of,
 )
 from bunqueue.server.rate import RequestRate
 
@@ -552,37 +552,26 @@ class _Held:
         """Add answers that are frames already; ``kinds`` has a byte for each, as ``commits``."""
         self._answers.append((frames, None, kinds))
 
-    def deliver(self, is_committed: bool) -> None:
-        """Send them, or what takes their place when the commit failed."""
+    def deliver(self, committed: Committed) -> None:
+        """Send them, or what takes their place."""
         connection = self._connection
         connection._holding -= 1
-        out = connection._out
         for reply, req_id, commits in self._answers:
             if commits.__class__ is bytes:
                 assert isinstance(reply, bytes)
                 assert isinstance(commits, bytes)
-                if is_committed:
-                    out.append(reply)
-                else:
-                    self._tell_failed(reply, commits)
-                continue
-            may_leave = is_committed or commits != MUST_COMMIT
-            connection._put(reply if may_leave else error_reply(INTERNAL_ERROR), req_id)
-        if is_committed:
-            connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))
-        connection.flush_soon()
-
-    def _tell_failed(self, frames: bytes, kinds: bytes) -> None:
-        """Send those of the frames that may leave, and an error for each of the others."""
-        begin = 0
-        for kind in kinds:
-            end = begin + HEADER_BYTES + unpack_length(frames, begin)[0]
-            if kind == MUST_COMMIT:
-                req_id = req_id_of(frames[begin + HEADER_BYTES : end])
-                self._connection._put(error_reply(INTERNAL_ERROR), req_id)
+                connection._out.append(settled_frames(reply, commits, committed))
+            elif committed is True:
+                connection._put(reply, req_id)
             else:
-                self._connection._out.append(frames[begin:end])
-            begin = end
+                assert isinstance(commits, int)
+                connection._put(settled(reply, commits, committed), req_id)
+        if committed:
+            connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))
+        if connection._holding:  # others of this commit leave with them
+            connection.flush_soon()
+        else:
+            connection.flush()
 
 
 def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:

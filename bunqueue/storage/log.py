@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine.ports import BODY, REMOVED
+from bunqueue.engine.ports import BODY, REMOVED, Committed
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema, writer
 from bunqueue.storage.batch import (
@@ -68,6 +68,7 @@ class _InFlight:
 
     __slots__ = (
         "number", "jobs", "bits", "puts", "ops", "has_thens", "held", "size_bytes", "meta", "at",
+        "dropped",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +78,7 @@ class _InFlight:
         puts: Puts,
         ops: list[Op],
         has_thens: bool,
-        held: list[Callable[[bool], None]],
+        held: list[Callable[[Committed], None]],
         size_bytes: int,
         meta: tuple[bool, int],
     ) -> None:
@@ -92,6 +93,7 @@ class _InFlight:
         self.size_bytes = size_bytes
         self.meta = meta
         self.at = time.monotonic()
+        self.dropped: list[str] = []  # ids of the jobs whose rows no file takes
 
 
 class MutationLog(Notes):
@@ -124,7 +126,7 @@ class MutationLog(Notes):
         self._clock_ms = clock_ms
         # What has been noted and is not in flight.
         self._puts: Puts = {}
-        self._held: list[Callable[[bool], None]] = []
+        self._held: list[Callable[[Committed], None]] = []
         # When to write it.
         self._has_timer = False
         self._is_due = False  # the timer went off while a batch was in flight
@@ -167,13 +169,13 @@ class MutationLog(Notes):
         if self._rows_mark == _ANYTHING:
             self._reached()
 
-    def hold(self, deliver: Callable[[bool], None]) -> None:
-        """Call ``deliver`` after the commit of what was logged until now: True if it succeeded."""
+    def hold(self, deliver: Callable[[Committed], None]) -> None:
+        """Call ``deliver`` with what became of it after the commit of what was logged until now."""
         self._held.append(deliver)
         if not self._is_soon and self._in_flight is None:
             self._wake()
 
-    def follow(self, deliver: Callable[[bool], None]) -> None:
+    def follow(self, deliver: Callable[[Committed], None]) -> None:
         """As ``hold``, without hurrying the commit."""
         self._held.append(deliver)
         if self._rows_mark == _ANYTHING:
@@ -334,7 +336,7 @@ class MutationLog(Notes):
             made = images([job for job in jobs if all(job is not bad for bad, _ in imageless)])
         clear_bits(jobs)
         for job, text in imageless:
-            self._drop(job, text)
+            self._drop(in_flight, job, text)
         upserts, deletes = small_statements(in_flight.puts) if in_flight.puts else ([], [])
         if made.is_empty and not upserts and not deletes:
             return None
@@ -399,7 +401,7 @@ class MutationLog(Notes):
                 self._rows_mark = _ANYTHING
                 if self._dirty or self._puts:
                     self._reached()
-        self._deliver(in_flight.held, True)
+        self._deliver(in_flight.held, frozenset(in_flight.dropped) or True)
         if self._relief and not self.is_congested:
             relief, self._relief = self._relief, []
             self._call_all(relief)
@@ -437,7 +439,7 @@ class MutationLog(Notes):
         self._is_marked_unclean, self._seq_reserved = in_flight.meta
         self._undo(in_flight.ops + self._ops, in_flight.held + self._held)
 
-    def _undo(self, ops: list[Op], held: list[Callable[[bool], None]]) -> None:
+    def _undo(self, ops: list[Op], held: list[Callable[[Committed], None]]) -> None:
         self._ops, self._held = [], []
         self._is_durable = False
         newest_first = reversed(ops)
@@ -475,13 +477,14 @@ class MutationLog(Notes):
         for key, text in dropped:
             job = jobs.get(key)
             if job is not None:
-                self._drop(job, text)
+                self._drop(in_flight, job, text)
             else:
                 log.error("a row was refused by the file and left out key=%s: %s", key, text)
 
-    def _drop(self, job: "Job", text: str) -> None:
+    def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> None:
         """Let go of a job that no disk will take; whatever the file has of it goes too."""
         log.error("a job cannot be stored and was dropped id=%s: %s", job.id, text)
+        in_flight.dropped.append(job.id)
         if self.on_dropped is not None:
             self.on_dropped(job, text)
         self.removed(job)
@@ -533,13 +536,13 @@ class MutationLog(Notes):
         self._is_soon = False
         self._undo(self._ops, self._held)
 
-    def _deliver(self, held: list[Callable[[bool], None]], is_committed: bool) -> None:
+    def _deliver(self, held: list[Callable[[Committed], None]], committed: Committed) -> None:
         rest = iter(held)
         try:
             for deliver in rest:
-                deliver(is_committed)
+                deliver(committed)
         except BaseException:
-            self._loop.call_soon(partial(self._deliver, list(rest), is_committed))
+            self._loop.call_soon(partial(self._deliver, list(rest), committed))
             raise
 
     def _call_all(self, callbacks: Iterable[Callback]) -> None:

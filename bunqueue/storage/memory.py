@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bunqueue.engine.ports import NO_WAIT
+from bunqueue.engine.ports import NO_WAIT, Committed
 
 if TYPE_CHECKING:
     from bunqueue.engine.job import Job
@@ -54,11 +54,11 @@ class MemoryStorage:
     def claimed(self) -> None:
         """Nothing to wait for."""
 
-    def hold(self, deliver: Callable[[bool], None]) -> None:
+    def hold(self, deliver: Callable[[Committed], None]) -> None:
         """Let the answer leave at once."""
         deliver(True)
 
-    def follow(self, deliver: Callable[[bool], None]) -> None:
+    def follow(self, deliver: Callable[[Committed], None]) -> None:
         """Nothing is committed, so nothing is waited for."""
         deliver(True)
 

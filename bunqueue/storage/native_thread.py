@@ -122,9 +122,8 @@ class NativeWriter:
             os.eventfd_read(self._event_fd)
         except BlockingIOError:
             return
-        # Asked before the answers are taken: those that come before the end are not missed.
-        ending = self._thread.ending()
-        for number, kind, text, dropped in self._thread.answers():
+        outcomes, ending = self._thread.news()
+        for number, kind, text, dropped in outcomes:
             self._has_unanswered = False
             refused, self._refused = self._refused, []
             self._listener.on_outcome((number, _KINDS[kind], text, dropped + refused))

@@ -119,10 +119,12 @@ class WriterProcess:
         outbox = self._outbox
         try:
             while outbox:
-                sent = os.write(self._fd, outbox[0])
-                outbox[0] = outbox[0][sent:]
-                if not outbox[0]:
-                    outbox.pop(0)
+                # At once: a length that came alone would wake the writer only to wait for the rest.
+                sent = os.writev(self._fd, outbox)
+                while outbox and len(outbox[0]) <= sent:
+                    sent -= len(outbox.pop(0))
+                if sent:
+                    outbox[0] = outbox[0][sent:]
         except BlockingIOError:
             if self._stop_writing is None:
                 self._stop_writing = self._loop.watch_writable(self._fd, self._on_writable)

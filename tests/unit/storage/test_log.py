@@ -650,6 +650,32 @@ def test_trap_22_a_job_that_cannot_be_stored_leaves_memory_and_its_siblings_stay
     assert [2] == rig.writer.removed
 
 
+def test_an_answer_is_told_of_the_jobs_that_could_not_be_stored(rig):
+    told = []
+    for seq in (1, 2):
+        rig.log.added(make_job(seq))
+    rig.log.sync(durable=True)
+    rig.log.hold(told.append)
+    rig.loop.end_turn()
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+
+    assert [frozenset({"job-2"})] == told
+
+
+def test_an_answer_is_told_of_a_job_without_an_image(rig):
+    told = []
+    bad = make_job(1)
+    bad.own_extra().depends_on = {object(): None}
+    rig.log.added(bad)
+    rig.log.sync(durable=True)
+    rig.log.hold(told.append)
+    rig.loop.end_turn()
+    if rig.writer.batches:
+        rig.writer.commit()
+
+    assert [frozenset({"job-1"})] == told
+
+
 def test_a_job_without_an_image_does_not_stop_the_batch_and_leaves_the_file(rig):
     dropped = []
     rig.log.on_dropped = lambda job, _: dropped.append(job.id)
