@@ -153,7 +153,8 @@ class Engine(EngineFields):
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
         deaf_at: The same while the disk hangs and nobody is listened to, else None.
-        on_shrunk: Called when so many jobs have gone that memory may go back to the system.
+        on_tidy: Called now and then, when memory may go back to the system; told whether so many
+            jobs have gone that it should.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class Engine(EngineFields):
         self.core: Any = None  # what the compiled operations have found of it
         self._completed: OrderedDict[Job, None] = OrderedDict()  # popped in front: no plain dict
         self._is_evicting = False
-        self.on_shrunk: Callable[[], None] | None = None
+        self.on_tidy: Callable[[bool], None] | None = None
 
     # -- the operations, each in the module that is about it --------------------------------------
 

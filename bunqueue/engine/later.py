@@ -41,16 +41,24 @@ class Later:
             return
         self.is_done = True
         self.on_cancel = None
-        self._answer = answer if self.shape is None else self.shape(answer)
+        answer = answer if self.shape is None else self.shape(answer)
         self.commits = commits
-        if self._callback is not None:
-            self._callback(self._answer, commits)
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(answer, commits)
+        else:
+            self._answer = answer
 
     def then(self, callback: Callable[[Any, int], None]) -> None:
-        """Have ``callback(reply, commits)`` called when the answer is there, at once if it is."""
-        self._callback = callback
+        """Have ``callback(reply, commits)`` called when the answer is there, at once if it is.
+
+        It is called once, and neither it nor the answer is held afterwards: it may hold this.
+        """
         if self.is_done:
-            callback(self._answer, self.commits)
+            answer, self._answer = self._answer, None
+            callback(answer, self.commits)
+        else:
+            self._callback = callback
 
     def cancel(self) -> None:
         """Give up waiting: nobody wants the answer any more."""

@@ -351,8 +351,9 @@ def cleanup(engine: "Engine", now: int) -> Work[None]:
             now = yield DROPPED_US
     for pieces in engine.index.shrinking():
         yield pieces * SHRUNK_US
-    if engine.index.has_shrunk() and engine.on_shrunk is not None:
-        engine.on_shrunk()
+    has_shrunk = engine.index.has_shrunk()
+    if engine.on_tidy is not None:
+        engine.on_tidy(has_shrunk)
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()

@@ -32,7 +32,13 @@ from bunqueue.protocol.frames import (
     too_large_text,
     unpack_length,
 )
-from bunqueue.protocol.large import Container, decode_large, let_go, pack_payloads
+from bunqueue.protocol.large import (
+    FREED_PER_STEP,
+    Container,
+    decode_large,
+    let_go,
+    pack_payloads,
+)
 from bunqueue.protocol.replies import (
     HEADER_WITH_ONE_MORE,
     INTERNAL_ERROR,
@@ -44,6 +50,7 @@ from bunqueue.protocol.replies import (
     encode_reply,
     error_reply,
 )
+from bunqueue.server.memory import has_freed
 from bunqueue.server.rate import RequestRate
 
 log = logging.getLogger(__name__)
@@ -60,6 +67,8 @@ PIECES_JOINED_BYTES_MAX: Final = 65_536
 SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its length
 LARGE_FRAME_BYTES: Final = 131_072  # a frame beyond this takes some ms to decode: in slices
 TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
+CONTAINER_BYTES: Final = 72  # of an empty list
+FREED_STEPS: Final = 256  # of ``let_go``, between two looks at what is free: some 40 MB
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
@@ -351,6 +360,7 @@ class Connection:
         """Decode a frame in slices; the commands behind it wait."""
         self._is_decoding = True
         opened: list[Container] = []
+        size = len(body)
         request = self._broker.engine.run(_decoding(body, opened), self.now(), False)
         if isinstance(request, Later):
             self.parked.add(request)
@@ -359,12 +369,15 @@ class Connection:
             def decoded(request: Any, _commits: int) -> None:
                 self.parked.discard(later)
                 self._decoded(request)
-                self._broker.engine.run(let_go(opened), self.now(), True)
+                self._free(opened, size)
 
             later.then(decoded)
         else:
             self._decoded(request)
-            self._broker.engine.run(let_go(opened), self.now(), True)
+            self._free(opened, size)
+
+    def _free(self, opened: list[Container], size: int) -> None:
+        self._broker.engine.run(_freeing(opened, size), self.now(), True)
 
     def _decoded(self, request: Any) -> None:
         """Run the command of a large frame; then others may come."""
@@ -472,6 +485,7 @@ class Connection:
         out = self._out
         size = len(body)
         if size > TURN_BYTES_MAX:  # not copied once more
+            has_freed(size)  # soon
             self.flush()
             self._line.write(pack_length(size))
             self._line.write(body)
@@ -582,6 +596,15 @@ def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:
         return request
     except InvalidFrame as error:
         return error.with_traceback(None)  # its frames hold what there is to be freed
+
+
+def _freeing(opened: list[Container], size: int) -> Work[None]:
+    """Free what was opened of a frame, and have its memory handed back."""
+    for count, spent_us in enumerate(let_go(opened), 1):
+        if not count % FREED_STEPS:
+            has_freed(FREED_STEPS * FREED_PER_STEP * CONTAINER_BYTES)
+        yield spent_us
+    has_freed(size)
 
 
 def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:

@@ -110,7 +110,7 @@ class Server:
             locks=hub_lock,
             tokens=Tokens(settings.auth_tokens),
         )
-        self.broker.engine.on_shrunk = memory.give_back
+        self.broker.engine.on_tidy = memory.tidy
         targets = AllowedTargets(settings.webhook_targets)
         self.broker.host = ServerHost(
             self.broker,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
+
+import pytest
 
 from bunqueue.engine.later import Later
 
@@ -68,3 +72,30 @@ def test_an_answer_that_came_cannot_be_cancelled() -> None:
     later.cancel()
 
     assert [] == left
+
+
+class Large:
+    """Something that must not be kept."""
+
+
+@pytest.mark.parametrize("is_asked_before", [True, False])
+def test_an_answer_that_was_given_is_not_held(is_asked_before: bool) -> None:
+    """Who asks often holds the answer's ``Later``: a cycle that kept frames of 64 MiB."""
+    later = Later()
+    answer = Large()
+    there = weakref.ref(answer)
+
+    def given(_answer: Any, _commits: int) -> None:
+        assert later.is_done
+
+    gc.disable()
+    try:
+        if is_asked_before:
+            later.then(given)
+        later.resolve(answer)
+        if not is_asked_before:
+            later.then(given)
+        del answer
+        assert there() is None
+    finally:
+        gc.enable()
