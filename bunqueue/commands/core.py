@@ -1,6 +1,6 @@
 """The eight commands that are the product: jobs in, jobs out, outcomes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -253,49 +253,46 @@ def _entry(entry: Any, engine: EngineFace) -> Entry:
     return name, data, options, own
 
 
-def _owner(request: Request) -> str | None:
-    owner = request.get("owner")
-    return owner if isinstance(owner, str) and owner else None
+def _pull(
+    peer: Peer, request: Request, count: int, shape: Callable[[bool, bool, list[Job]], Reply]
+) -> Reply | Later:
+    """Take up to ``count`` jobs; ``shape(int64, is_leased, jobs)`` makes the reply."""
+    get = request.get
+    owner, wait_ms, ttl_ms, group = get("owner"), get("timeout"), get("lockTtl"), get("group")
+    is_leased = owner.__class__ is str and owner != ""
+    jobs = peer.engine.pull(
+        peer,
+        request["queue"],
+        count,
+        int(wait_ms) if wait_ms else 0,
+        owner if is_leased else None,
+        None if ttl_ms is None else int(ttl_ms),
+        bool(get("detach")),
+        _terms(group) if group else None,
+        peer.now(),
+    )
+    if isinstance(jobs, list):
+        return shape(peer.int64, is_leased, jobs)
+    jobs.shape = partial(shape, peer.int64, is_leased)
+    return jobs
 
 
-def _ms(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _terms(request: Request) -> GroupTerms | None:
-    """Return what the puller says about groups, or None."""
-    given = request.get("group")
-    if not given:
-        return None
-    limit = given.get("limit")
-    concurrency = given.get("concurrency")
+def _terms(group: Mapping[str, Any]) -> GroupTerms:
+    """Return what the puller says about groups."""
+    limit = group.get("limit")
+    concurrency = group.get("concurrency")
     return GroupTerms(
         concurrency=None if concurrency is None else int(concurrency),
         rate=None if limit is None else Rate(int(limit["max"]), int(limit["duration"])),
-        is_affine="affinity" in given,
-        affinity=given.get("affinity") or None,
+        is_affine="affinity" in group,
+        affinity=group.get("affinity") or None,
     )
 
 
 @command("PULL", _PULL_FIELDS, mutates=True, waits=True)
 def pull(peer: Peer, request: Request) -> Reply | Later:
     """Take the next ready job, waiting for one if asked; with an owner it comes under a lease."""
-    owner = _owner(request)
-    jobs = peer.engine.pull(
-        peer,
-        request["queue"],
-        1,
-        int(request.get("timeout") or 0),
-        owner,
-        _ms(request.get("lockTtl")),
-        bool(request.get("detach")),
-        _terms(request),
-        peer.now(),
-    )
-    if isinstance(jobs, list):
-        return _pulled(peer.int64, owner is not None, jobs)
-    jobs.shape = partial(_pulled, peer.int64, owner is not None)
-    return jobs
+    return _pull(peer, request, 1, _pulled)
 
 
 def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
@@ -321,22 +318,7 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
 )
 def pull_batch(peer: Peer, request: Request) -> Reply | Later:
     """Take up to ``count`` ready jobs; with a timeout, wait for the first, never for all."""
-    owner = _owner(request)
-    jobs = peer.engine.pull(
-        peer,
-        request["queue"],
-        int(request.get("count") or 1),
-        int(request.get("timeout") or 0),
-        owner,
-        _ms(request.get("lockTtl")),
-        bool(request.get("detach")),
-        _terms(request),
-        peer.now(),
-    )
-    if isinstance(jobs, list):
-        return _pulled_many(peer.int64, owner is not None, jobs)
-    jobs.shape = partial(_pulled_many, peer.int64, owner is not None)
-    return jobs
+    return _pull(peer, request, int(request.get("count") or 1), _pulled_many)
 
 
 def _pulled_many(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
