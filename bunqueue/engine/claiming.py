@@ -5,7 +5,6 @@ has to come back and ask. For what only time brings (a delay over, a rate token 
 per queue with waiters looks again.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bunqueue import compiled
@@ -156,8 +155,12 @@ def claim(
 def serve(engine: "Engine", queue: Queue, now: int) -> None:
     """Serve the queue's waiters with what is claimable now; the shard is locked."""
     waiters = queue.waiters
+    run_set = queue.run_set
     refused: set[GroupTerms | None] = set()  # terms on which there is nothing to be had now
-    for waiter in _next_ones(waiters, refused):
+    while waiters and (run_set.ready or run_set.delayed):
+        waiter = _next_one(waiters, refused)
+        if waiter is None:
+            break
         jobs = claim(
             engine,
             queue,
@@ -174,7 +177,7 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
             waiter.later.resolve(jobs, SHOULD_COMMIT if engine.storage.is_persistent else 0)
         elif not waiter.peer.is_open:
             _unpark(engine, waiter)
-        elif not queue.run_set.ready or (queue.run_set.groups is None and waiter.terms is None):
+        elif not run_set.ready or (run_set.groups is None and waiter.terms is None):
             break
         else:
             refused.add(waiter.terms)
@@ -182,15 +185,12 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
         _look_again(engine, queue, now)
 
 
-def _next_ones(waiters: dict[Waiter, None], refused: set[GroupTerms | None]) -> Iterator[Waiter]:
-    """Yield whoever waits longest, but on refused terms, again and again as they are served."""
-    while waiters:
-        for waiter in waiters:
-            if not refused or waiter.terms not in refused:
-                break
-        else:
-            return
-        yield waiter
+def _next_one(waiters: dict[Waiter, None], refused: set[GroupTerms | None]) -> Waiter | None:
+    """Return whoever waits longest, but on refused terms."""
+    for waiter in waiters:
+        if not refused or waiter.terms not in refused:
+            return waiter
+    return None
 
 
 def park(
@@ -245,11 +245,14 @@ def end_polls(engine: "Engine") -> None:
 def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
     """Arm the queue's timer for the next moment at which time alone can make a job claimable."""
     gate = queue.gate
-    at = queue.run_set.next_due_at()
-    if queue.run_set.ready and not gate.is_open and not gate.room(len(queue.active), now):
+    run_set = queue.run_set
+    if not (run_set.delayed or run_set.ready or run_set.groups or queue.wake_timer):
+        return  # nothing will come by time alone
+    at = run_set.next_due_at()
+    if run_set.ready and not gate.is_open and not gate.room(len(queue.active), now):
         at = gate.next_token_at(now)
-    elif queue.run_set.groups is not None:
-        rest_over = queue.run_set.groups.next_rest_over(now)
+    elif run_set.groups is not None:
+        rest_over = run_set.groups.next_rest_over(now)
         if rest_over is not None:
             at = rest_over if at is None else min(at, rest_over)
     timer = queue.wake_timer
