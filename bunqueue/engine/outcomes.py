@@ -195,25 +195,28 @@ def ack_batch(
         LeaseLost: A token is missing or wrong; nothing was applied.
         NotFound: An id is not running, or stands twice; the others were applied all the same.
     """
+    find = engine.index.get
+    jobs: list[Job | None] = []
     for number, job_id in enumerate(ids):
-        job = engine.index.get(job_id)
+        job = find(job_id)
         if job is not None and job.place == ACTIVE:
             token = tokens[number] if tokens is not None else None
             if token != job.token and (job_id, token) not in engine.retired:
                 leases.check_token(job, token)
+        jobs.append(job)
     ignored: list[int] = []
     first: Refused | None = None
-    for number, job_id in enumerate(ids):
+    for number, job in enumerate(jobs):
+        token = tokens[number] if tokens is not None else None
+        result = results[number] if results is not None else None
+        remove = bool(removes[number]) if removes is not None else False
         try:
-            applied = ack(
-                engine,
-                job_id,
-                tokens[number] if tokens is not None else None,
-                results[number] if results is not None else None,
-                bool(removes[number]) if removes is not None else False,
-                now,
-            )
-            if not applied:
+            if job is not None and job.place == ACTIVE and token == job.token:
+                with job.queue.shard.lock:
+                    _complete(engine, job, result, remove or job.options.remove_on_complete, now)
+                if engine.graph.due:
+                    settle(engine, now)
+            elif not ack(engine, ids[number], token, result, remove, now):
                 ignored.append(number)
         except Refused as refusal:
             first = first or refusal

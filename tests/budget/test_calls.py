@@ -144,11 +144,11 @@ def prepared(world: World, command: str) -> Request:
 # command -> most calls of Python functions, most calls into C; the batches are of BATCH jobs.
 LIMITS: dict[str, tuple[int, int]] = {
     "PUSH": (20, 15),
-    "PULL": (27, 30),
-    "ACK": (19, 12),
-    "PUSHB": (317, 558),
-    "PULLB": (618, 623),
-    "ACKB": (611, 366),
+    "PULL": (25, 29),
+    "ACK": (19, 11),
+    "PUSHB": (317, 414),
+    "PULLB": (616, 621),
+    "ACKB": (511, 266),
 }
 
 
