@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.cli.readers import ABSENT
+from bunqueue.cli.restart import shown_token
 from bunqueue.cli.show import as_json
 from bunqueue.cli.table import Action
 from bunqueue.cli.usage import Args, UsageError
@@ -73,7 +74,7 @@ def address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:
     given = url | {
         "host": args["--host"] or url.get("host") or _first(environ, HOST_NAMES) or "localhost",
         "port": _port(args["--port"] or url.get("port") or _first(environ, PORT_NAMES)),
-        "token": args["--token"] or url.get("token") or _first(environ, TOKEN_NAMES),
+        "token": shown_token(args["--token"]) or url.get("token") or _first(environ, TOKEN_NAMES),
         "tls": _tls(args) or url.get("tls"),
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -91,7 +92,7 @@ def named_address(args: Args, environ: Mapping[str, str]) -> dict[str, Any]:
     named = {
         "host": args["--host"],
         "port": args["--port"] and _port(args["--port"]),
-        "token": args["--token"],
+        "token": shown_token(args["--token"]),
         "tls": _tls(args),
     }
     return {name: value for name, value in named.items() if value is not None}

@@ -24,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if argv is None and _starts_broker(words):
         restart.start_again(words)
+    if argv is None and split_leading(words)[1][:1] == ["worker"]:
+        restart.hide_token(words)
     if _runs_greenlets(words):
         from gevent import monkey
 

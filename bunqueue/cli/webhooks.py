@@ -23,6 +23,15 @@ def added(reply: Reply) -> Iterable[str]:
     return (f"Webhook added: {reply['data']['webhookId']}",)
 
 
+def without_password(url: str) -> str:
+    """Return a URL with the password in it hidden, for people; ``--json`` shows what was given."""
+    scheme, slashes, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    user, at, host = place.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}{slashes}{name}{':***' if colon else ''}{at}{host}{slash}{path}"
+
+
 def webhook_lines(reply: Reply) -> Iterator[str]:
     """Tell the webhooks and how their deliveries went."""
     webhooks = reply["data"]["webhooks"]
@@ -34,7 +43,7 @@ def webhook_lines(reply: Reply) -> Iterator[str]:
         (
             (
                 webhook["id"],
-                webhook["url"],
+                without_password(webhook["url"]),
                 ",".join(webhook["events"]),
                 webhook["queue"] or "all",
                 "yes" if webhook["enabled"] else "no",

@@ -3,7 +3,7 @@
 import math
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -33,7 +33,7 @@ class Endpoint:
 
     host: str = HOST_DEFAULT
     port: int = PORT_DEFAULT
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tls: TlsOption = None
     connect_timeout: float | None = CONNECT_TIMEOUT_S_DEFAULT
     command_timeout: float | None = COMMAND_TIMEOUT_S_DEFAULT
@@ -99,16 +99,23 @@ def parse_url(url: str) -> dict[str, Any]:
     """Read ``bunqueue://[:token@]host[:port][?prefix_key=&pool_size=]`` into keyword arguments.
 
     Raises:
-        ValueError: Another scheme, no host, or an unknown query key.
+        ValueError: Another scheme, no host, or an unknown query key. The text shows no part of the
+            URL that could be one of the token: one that is not escaped cuts the URL anywhere.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("bunqueue", "bunqueues"):
-        raise ValueError(f"url must start with bunqueue:// or bunqueues://, not {parts.scheme!r}")
+    if not url.startswith(("bunqueue://", "bunqueues://")):
+        raise ValueError("url must start with bunqueue:// or bunqueues://")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError(
+            "url has no host and port that can be read; in the token, write %2F for a slash"
+        ) from None
     if not parts.hostname:
         raise ValueError("url has no host")
     found: dict[str, Any] = {"host": parts.hostname}
-    if parts.port is not None:
-        found["port"] = parts.port
+    if port is not None:
+        found["port"] = port
     token = parts.password or parts.username
     if token:
         found["token"] = unquote(token)
@@ -116,7 +123,8 @@ def parse_url(url: str) -> dict[str, Any]:
         found["tls"] = True
     for key, text in parse_qsl(parts.query, keep_blank_values=True):
         if key not in _QUERY:
-            raise ValueError(f"unknown key in url: {key}")
+            shown = key if key.isidentifier() else "one that is no name"
+            raise ValueError(f"unknown key in url: {shown}")
         found[key] = _QUERY[key](text)
     return found
 

@@ -329,7 +329,10 @@ def test_hup_takes_a_new_certificate_and_keeps_connections(
         peers.close()
 
 
-def test_an_old_version_of_tls_is_refused(tmp_path: Path, tls_env: dict[str, str]) -> None:
+@pytest.mark.parametrize("port", ["port", "http_port"])
+def test_an_old_version_of_tls_is_refused(
+    tmp_path: Path, tls_env: dict[str, str], port: str
+) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_ciphers("ALL:@SECLEVEL=0")
@@ -337,7 +340,7 @@ def test_an_old_version_of_tls_is_refused(tmp_path: Path, tls_env: dict[str, str
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with BrokerProcess(tmp_path, env=tls_env) as broker:
-        sock = socket.create_connection((broker.host, broker.port), WAIT_S_MAX)
+        sock = socket.create_connection((broker.host, getattr(broker, port)), WAIT_S_MAX)
         with sock, pytest.raises((ssl.SSLError, ConnectionResetError)):
             context.wrap_socket(sock)
 

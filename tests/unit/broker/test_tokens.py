@@ -1,9 +1,12 @@
 """Who may come in."""
 
+import ast
 import hmac
+from pathlib import Path
 
 import pytest
 
+import bunqueue
 from bunqueue.broker.tokens import Tokens
 
 
@@ -41,3 +44,28 @@ def test_every_token_is_compared_whatever_the_first_says(monkeypatch: pytest.Mon
 
     assert Tokens(["first", "second", "third"]).match("first")
     assert 3 == len(set(compared))
+
+
+@pytest.mark.parametrize("room", ["broker", "server"])
+def test_nothing_else_compares_a_token(room: str) -> None:
+    """Whoever is let in, over TCP or HTTP, is let in by ``match``; a bare ``==`` stops early."""
+    compared = []
+    for file in (Path(bunqueue.__file__).parent / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Compare) and isinstance(
+                node.ops[0], ast.Eq | ast.NotEq | ast.In
+            ):
+                compared += [ast.unparse(node)] if "token" in ast.unparse(node).lower() else []
+
+    assert [] == compared
+
+
+def test_what_is_compared_are_hashes_of_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr(
+        "bunqueue.broker.tokens.hmac.compare_digest", lambda *pair: bool(seen.append(pair))
+    )
+
+    Tokens(["a", "a much longer one"]).match("x" * 10_000)
+
+    assert {(bytes, 32)} == {(type(each), len(each)) for pair in seen for each in pair}

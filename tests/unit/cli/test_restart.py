@@ -85,3 +85,70 @@ def test_an_interpreter_that_cannot_start_again_goes_on_as_it_is(monkeypatch):
     start(monkeypatch, "start")
 
     assert "PYTHONMALLOC" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("worker", "--token", "hush", "a:b"),
+        ("worker", "--token=hush", "a:b"),
+        ("worker", "--tok", "hush", "a:b"),
+        ("worker", "-t", "hush", "a:b"),
+        ("worker", "-thush", "a:b"),
+        ("--token", "hush", "worker", "a:b"),
+    ],
+)
+def test_a_workers_token_leaves_the_command_line(started, monkeypatch, capsys, words):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "bunqueue", *words])
+
+    with pytest.raises(Started):
+        restart.hide_token(list(words))
+
+    [(args, environ)] = started
+    assert ["-m", "bunqueue", "--token", "@BUNQUEUE_HIDDEN_TOKEN", "worker", "a:b"] == args
+    assert "hush" == environ["BUNQUEUE_HIDDEN_TOKEN"]
+    warning = capsys.readouterr().err
+    assert "BQ_TOKEN" in warning
+    assert "hush" not in warning
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "others"),
+    [
+        (["--url", "bunqueues://:hu%2Fsh@host:1?x=1"], "hu/sh", "bunqueues://host:1?x=1"),
+        (["--url=bunqueue://hush@host"], "hush", "bunqueue://host"),
+        (["--url", "bunqueue://:other@host", "-t", "hush"], "hush", "bunqueue://host"),
+    ],
+)
+def test_a_token_in_a_url_leaves_it(words, token, others):
+    rest = ["--token", restart.HIDDEN_TOKEN, "worker", "--url", others, "a:b"]
+
+    assert (token, rest) == restart.without_token(["worker", *words, "a:b"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["worker", "a:b", "--tls"],
+        ["worker", "a:b", "--url", "bunqueue://host"],
+        ["worker", "a:b", "--url", "bunqueue://:x@[host"],
+        ["worker", "--token", restart.HIDDEN_TOKEN, "a:b"],
+        ["worker", "--", "--token", "a:b"],
+        ["worker", "--token"],
+    ],
+)
+def test_a_worker_that_shows_no_token_stays(started, words):
+    restart.hide_token(words)
+
+    assert [] == started
+    assert (None, words) == restart.without_token(words)
+
+
+def test_a_hidden_token_is_what_the_option_means(monkeypatch):
+    assert [None, "x", restart.HIDDEN_TOKEN] == [
+        restart.shown_token(given) for given in (None, "x", restart.HIDDEN_TOKEN)
+    ]
+    monkeypatch.setenv("BUNQUEUE_HIDDEN_TOKEN", "hush")
+    assert [None, "x", "hush"] == [
+        restart.shown_token(given) for given in (None, "x", restart.HIDDEN_TOKEN)
+    ]

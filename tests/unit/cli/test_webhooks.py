@@ -1,6 +1,8 @@
+import pytest
+
 from bunqueue.cli.table import SUBCOMMANDS, Action
 from bunqueue.cli.usage import parse
-from bunqueue.cli.webhooks import EVERY_EVENT, webhook_lines
+from bunqueue.cli.webhooks import EVERY_EVENT, webhook_lines, without_password
 
 
 def command(*argv):
@@ -42,3 +44,16 @@ def test_a_webhook_is_one_line():
     _, line = webhook_lines({"data": {"webhooks": [webhook]}})
 
     assert ["7", "http://a", "job.failed", "all", "no", "2", "1", "-"] == line.split()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://example.org/a@b:c", "https://example.org/a@b:c"),
+        ("https://ann:hush@example.org:1/x?y=1", "https://ann:***@example.org:1/x?y=1"),
+        ("https://ann:h@u:sh@example.org", "https://ann:***@example.org"),
+        ("https://ann@example.org/", "https://ann@example.org/"),
+    ],
+)
+def test_the_list_hides_the_password_of_a_url(url, shown):
+    assert shown == without_password(url)

@@ -179,6 +179,12 @@ def test_options_tell_what_browsers_may_send(site: Site) -> None:
     assert "Access-Control-Allow-Origin" not in headers
 
 
+def test_no_origin_is_allowed_unless_it_is_configured(site: Site) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        _, headers, _ = site.ask(method, "/live", Origin="https://a.example")
+        assert "Access-Control-Allow-Origin" not in headers
+
+
 def test_the_origin_that_matches_is_echoed() -> None:
     with gevent.Timeout(WAIT_S_MAX):
         site = Site(cors_origins=("https://a.example", "https://b.example"))
@@ -242,6 +248,129 @@ def test_a_bad_head_is_refused_and_ends_the_link(
 
     assert b"HTTP/1.1 " + status == answer[: 9 + len(status)]
     assert ("", "") == capfd.readouterr()
+
+
+POST = b"POST /health HTTP/1.1\r\nHost: x\r\n"
+SMUGGLED = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length:\r\n 5\r\n\r\nhello",
+        b"X: a\r\n\tb\r\n\r\n",
+        b" X: a\r\n\r\n",
+        b"Content-Length : 5\r\n\r\nhello",
+        b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"X: y\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"X: y\0\r\n\r\n",
+        b"Content-Length: \x0b5\r\n\r\nhello",
+        b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: identity\r\n\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 5, 5\r\n\r\nhello",
+        b"Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello",
+        b"Content-Length: -5\r\n\r\nhello",
+        b"Content-Length: 0x5\r\n\r\nhello",
+        b"Content-Length: 1_0\r\n\r\nhellohello",
+        b"Content-Length: \xb2\r\n\r\nhe",
+        b"Content-Length: \r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b": nameless\r\n\r\n",
+        b"Host: y\r\n\r\n",
+    ],
+)
+def test_what_others_may_read_differently_is_refused_and_nothing_behind_it_is_answered(
+    site: Site, lines: bytes
+) -> None:
+    answer = site.say(POST + lines + SMUGGLED)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert 1 == answer.count(b"HTTP/1.1 ")
+
+
+def test_garbage_behind_a_request_is_refused_after_its_answer(site: Site) -> None:
+    answer = site.say(LIVE + b"\r\n" + b"\x00\x01\x02\r\n\r\n" + SMUGGLED)
+
+    assert 2 == answer.count(b"HTTP/1.1 ")
+    assert 1 == answer.count(b"HTTP/1.1 200 OK")
+
+
+def test_a_request_in_a_body_is_none(site: Site) -> None:
+    head = f"Connection: close\r\nContent-Length: {len(SMUGGLED)}\r\n\r\n".encode()
+
+    assert 1 == site.say(POST + head + SMUGGLED).count(b"HTTP/1.1 ")
+
+
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+def echo() -> Iterator[Site]:
+    """A site that answers a body with itself, as a route that reads one does."""
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        try:
+            body = environ["wsgi.input"].read()
+        except OSError as error:
+            start_response("400 Bad Request", [])
+            return [str(error).encode()]
+        start_response("200 OK", [])
+        return [b"body=" + body]
+
+    with gevent.Timeout(WAIT_S_MAX):
+        made = Site()
+        made.server.application = app
+        yield made
+        made.close()
+
+
+def test_chunks_are_put_together(echo: Site) -> None:
+    answer = echo.say(CHUNKED + b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b"body=hello!")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"-5\r\nhello\r\n0\r\n\r\n",
+        b"+5\r\nhello\r\n0\r\n\r\n",
+        b"0x5\r\nhello\r\n0\r\n\r\n",
+        b" 5\r\nhello\r\n0\r\n\r\n",
+        b"5 \r\nhello\r\n0\r\n\r\n",
+        b"1_0\r\nhellohellohello!\r\n0\r\n\r\n",
+        b"zz\r\nhello\r\n0\r\n\r\n",
+        b"\r\nhello\r\n0\r\n\r\n",
+        b";a\r\nhello\r\n0\r\n\r\n",
+        b"f" * 40 + b"\r\nhello\r\n0\r\n\r\n",
+        b"5\nhello\n0\n\n",
+        b"5\r\nhelloXX0\r\n\r\n",
+        b"5;" + b"a" * 20_000 + b"\r\nhello\r\n0\r\n\r\n",
+        b"ffffffff\r\nhello\r\n",
+    ],
+)
+def test_chunks_of_a_wrong_size_are_refused_and_nothing_behind_them_is_answered(
+    echo: Site, chunks: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "BODY_S_MAX", 0.5)  # one waits for the rest of its chunk
+
+    answer = echo.say(CHUNKED + chunks + SMUGGLED)
+
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") <= 1
+
+
+def test_a_body_in_chunks_is_bounded(echo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_BYTES_MAX", 100)
+
+    answer = echo.say(CHUNKED + b"64\r\n" + b"x" * 100 + b"\r\n1\r\nx\r\n0\r\n\r\n" + SMUGGLED)
+
+    assert b"body too large" in answer
+    assert 1 == answer.count(b"HTTP/1.1 ")
 
 
 def test_a_head_that_never_ends_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
