@@ -128,7 +128,7 @@ def tls(tmp_path: Path) -> dict[str, str]:
 class Talkative(BrokerProcess):
     """A broker with secrets, that says all it can, and a command that fails."""
 
-    def __init__(self, directory: Path, tls: dict[str, str], log_format: str) -> None:
+    def __init__(self, directory: Path, tls: dict[str, str], log_format: str, pure: str) -> None:
         self.program = directory / "broker.py"
         self.program.write_text(FAILING_BROKER)
         env = {
@@ -137,6 +137,7 @@ class Talkative(BrokerProcess):
             "AUTH_TOKENS": f"{TOKEN},{SECOND}",
             "LOG_LEVEL": "debug",
             "LOG_FORMAT": log_format,
+            "BUNQUEUE_PURE": pure,
             "PYTHONFAULTHANDLER": "1",
             "PYTHONMALLOC": "malloc",
             "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -304,22 +305,24 @@ def deliver_a_webhook_in_vain(broker: Talkative, said: Said) -> None:
 
 
 def look_from_outside(broker: BrokerProcess, said: Said) -> None:
-    """Read what every user of the machine can."""
-    for name in ("cmdline", "comm", "status", "stat"):
-        said.add("process", Path(f"/proc/{broker.pid}/{name}").read_bytes())
+    """Read what every user of the machine can, of the writer's process too."""
+    for pid in (broker.pid, *children_of(broker.pid)):
+        for name in ("cmdline", "comm", "status", "stat"):
+            said.add(f"process {pid}", Path(f"/proc/{pid}/{name}").read_bytes())
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize(("log_format", "pure"), [("text", ""), ("json", "1")])
 def test_a22_no_secret_is_in_any_output(
     tmp_path: Path,
     tls: dict[str, str],
     log_format: str,
+    pure: str,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key = Path(tls["TLS_KEY_FILE"]).read_text().splitlines()
     said = Said(*(line for line in key if "-" not in line))
-    broker = Talkative(tmp_path, tls, log_format)
+    broker = Talkative(tmp_path, tls, log_format, pure)
     with broker:
         ask_everything_over_tcp(broker, said)
         ask_everything_over_http(broker, said)
