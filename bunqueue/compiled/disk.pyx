@@ -67,6 +67,9 @@ cdef extern from "disk_thread.h" nogil:
     void disk_free_batch(disk_batch *batch)
     int disk_sqlite_version()
     int disk_is_threadsafe()
+    int disk_forks
+    void disk_count_forks()
+    int disk_read_event(disk *self)
 
 SQLITE_ENTRY = "bunqueue_take_sqlite"  # what SQLite calls when it loads this module
 
@@ -75,7 +78,7 @@ cdef enum:
     STATE = 2
     BODY = 4
     REMOVED = 8
-    FIRST_BYTES = 4096
+    FIRST_BYTES = 1000  # of a few rows: what malloc keeps at hand for the thread
 
 # Where the statements of jobs stand among all, see `take_rows`.
 cdef enum:
@@ -440,7 +443,7 @@ cdef class DiskThread:
     """The writer's thread, seen from the loop's."""
 
     cdef disk *own
-    cdef object pid
+    cdef int forks
 
     def __cinit__(self, path, pragmas, int busy_ms, int event_fd, int idle_ms, int pages_idle,
                   int pages_max, int pages_step):
@@ -460,7 +463,8 @@ cdef class DiskThread:
         cdef int at, error
         if not disk_sqlite_version() or not STATEMENTS:
             raise RuntimeError("neither SQLite nor the statements are known")
-        self.pid = os.getpid()
+        disk_count_forks()
+        self.forks = disk_forks
         self.own = disk_new()
         if self.own is NULL:
             raise MemoryError("no memory for the writer")
@@ -489,13 +493,13 @@ cdef class DiskThread:
     def __dealloc__(self):
         if self.own is NULL:
             return
-        if os is None or os.getpid() != self.pid:
+        if disk_forks != self.forks:
             return  # a forked child: the thread is its parent's, the mutex may be locked for ever
         disk_close(self.own)
         disk_release(self.own)
 
     cdef int check_process(self) except -1:
-        if os.getpid() != self.pid:
+        if disk_forks != self.forks:
             raise RuntimeError("the writer's thread belongs to the process that was forked")
         return 0
 
@@ -513,6 +517,8 @@ cdef class DiskThread:
     def news(self):
         """Return what has come since the last call: outcomes, and how the thread has ended.
 
+        Takes what the eventfd says, too, before it looks.
+
         Returns:
             ``([(number, 0 or 1 for full or 2, text, dropped)], ending)``; ``ending`` is None while
             the thread runs, else why it ended: empty if it was told to.
@@ -523,6 +529,7 @@ cdef class DiskThread:
         cdef char ending[MESSAGE_BYTES]
         self.check_process()
         taken = []
+        disk_read_event(self.own)
         answer = disk_take_answers(self.own, &has_ended, ending)
         while answer is not NULL:
             following = answer.next

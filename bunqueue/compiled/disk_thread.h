@@ -23,6 +23,7 @@
 enum { TAG_NULL = 0, TAG_INT = 1, TAG_FLOAT = 2, TAG_TEXT = 3, TAG_BYTES = 4 };
 enum { KIND_NONE = 0, KIND_FULL = 1, KIND_OTHER = 2 };
 enum { MESSAGE_BYTES = 256, PRAGMA_BYTES = 512, ROWS_PER_STATEMENT = 64, REST_ROWS = 10000 };
+enum { SMALL_BYTES = 16384 };
 
 typedef struct {
   unsigned char *bytes;
@@ -57,6 +58,7 @@ typedef struct disk_answer {
   char text[MESSAGE_BYTES];
   disk_dropped *dropped;
   size_t dropped_count;
+  disk_batch *batch; /* a small one, so that its memory is freed where it is needed next */
 } disk_answer;
 
 typedef struct {
@@ -100,9 +102,16 @@ static void disk_free_batch(disk_batch *batch) {
   free(batch);
 }
 
+static int disk_is_small(const disk_batch *batch) {
+  size_t bytes = 0;
+  for (int at = 0; at < batch->segments_count; at++) bytes += batch->segments[at].room;
+  return bytes <= SMALL_BYTES;
+}
+
 static void disk_free_answer(disk_answer *answer) {
   if (!answer) return;
   for (size_t at = 0; at < answer->dropped_count; at++) free(answer->dropped[at].text);
+  disk_free_batch(answer->batch);
   free(answer->dropped);
   free(answer);
 }
@@ -512,7 +521,10 @@ static void *disk_main(void *given) {
       }
       answer->number = batch->number;
       disk_write(self, batch, answer);
-      disk_free_batch(batch);
+      if (disk_is_small(batch))
+        answer->batch = batch;
+      else
+        disk_free_batch(batch);
       disk_answer_batch(self, answer);
       disk_checkpoint_if_due(self, 0);
     }
@@ -586,6 +598,21 @@ static disk_answer *disk_take_answers(disk *self, int *has_ended, char *ending) 
   if (self->has_ended) memcpy(ending, self->ending, MESSAGE_BYTES);
   pthread_mutex_unlock(&self->mutex);
   return answers;
+}
+
+static int disk_read_event(disk *self) {
+  uint64_t count;
+  return read(self->event_fd, &count, sizeof count) == sizeof count;
+}
+
+/* How often this process is the child of a fork: its threads are its parent's. */
+static int disk_forks;
+
+static void disk_forked(void) { disk_forks++; }
+
+static void disk_count_forks(void) {
+  static int is_counting;
+  if (!is_counting) is_counting = !pthread_atfork(0, 0, disk_forked);
 }
 
 /* What SQLite calls when it loads this module as one of its extensions; see sqlite_face.h. */

@@ -340,7 +340,11 @@ class MutationLog(Notes):
         upserts, deletes = small_statements(in_flight.puts) if in_flight.puts else ([], [])
         if made.is_empty and not upserts and not deletes:
             return None
-        self._add_meta(made.highest_seq, upserts)
+        highest = made.highest_seq
+        if highest > self._seq_highest:
+            self._seq_highest = highest
+        if highest > self._seq_reserved or not self._is_marked_unclean:
+            self._add_meta(highest, upserts)
         return made.batch(self._number, is_durable, upserts, deletes)
 
     def _add_meta(self, highest: int, upserts: writer.Rows) -> None:
@@ -349,7 +353,6 @@ class MutationLog(Notes):
         if not self._is_marked_unclean:
             self._is_marked_unclean = True
             meta += (schema.META_CLEAN, 0)
-        self._seq_highest = max(self._seq_highest, highest)
         if highest > self._seq_reserved:
             self._seq_reserved = highest + SEQ_BLOCK
             meta += (schema.META_SEQ, self._seq_reserved)
@@ -479,7 +482,7 @@ class MutationLog(Notes):
             if job is not None:
                 self._drop(in_flight, job, text)
             else:
-                log.error("a row was refused by the file and left out key=%s: %s", key, text)
+                log.error("a row was refused by the file and left out key=%r: %s", key, text)
 
     def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> None:
         """Let go of a job that no disk will take; whatever the file has of it goes too."""

@@ -15,6 +15,7 @@ If the broker dies, the batch that is being written dies with it: no answer has 
 import logging
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -69,7 +70,7 @@ class NativeWriter:
         if disk is None:
             raise StorageFailed("the compiled core has no writer here")
         self._disk = disk
-        self._images = disk.images
+        self.images: Callable[[Any], Images] = disk.images
         self._path = path
         self._loop = loop
         self._setup = setup
@@ -105,11 +106,6 @@ class NativeWriter:
             raise StorageFailed(f"no writer thread can be started: {error.strerror}") from error
         self._stop_reading = self._loop.watch_readable(self._event_fd, self._on_event)
 
-    def images(self, jobs: Any) -> Images:
-        """Return the rows that the jobs need now, packed."""
-        made: Images = self._images(jobs)
-        return made
-
     def submit(self, batch: Any) -> None:
         """Have the batch committed; the listener is told by its number."""
         self._has_unanswered = True
@@ -118,10 +114,6 @@ class NativeWriter:
 
     def _on_event(self) -> None:
         assert self._listener is not None
-        try:
-            os.eventfd_read(self._event_fd)
-        except BlockingIOError:
-            return
         outcomes, ending = self._thread.news()
         for number, kind, text, dropped in outcomes:
             self._has_unanswered = False

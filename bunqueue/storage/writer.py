@@ -34,7 +34,9 @@ Batch = tuple[int, bool, Rows, Rows, list[int]]
 Outcome = tuple[int, str | None, str, list[tuple[Any, str]]]
 
 LENGTH: Final = struct.Struct("<Q")
-READ_BYTES: Final = 1 << 20
+READ_BYTES_MAX: Final = 1 << 20
+# Of a small batch: room that malloc has at hand, not a mapping made and given back for each.
+READ_BYTES: Final = 1 << 16
 
 FULL: Final = "full"  # no room on the disk
 OTHER: Final = "other"  # everything else that may go away by itself
@@ -278,6 +280,7 @@ def main(fd: int, path: str) -> None:
     """Serve one broker: waits for batches on ``fd`` until it closes its end."""
     frames = Frames()
     database: Database | None = None
+    size = READ_BYTES
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while True:
@@ -286,12 +289,13 @@ def main(fd: int, path: str) -> None:
             database.rest()
             poll.poll()
         try:
-            chunk = os.read(fd, READ_BYTES)
+            chunk = os.read(fd, size)
         except ConnectionResetError:
             # Told once, when the broker went before it had read every answer; batches still come.
             continue
         if not chunk:
             break
+        size = READ_BYTES_MAX if len(chunk) == size else READ_BYTES
         for value in frames.feed(chunk):
             if database is None:
                 try:
