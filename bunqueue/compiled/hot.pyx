@@ -52,6 +52,7 @@ cdef enum:
     LEVELS_MAX = 16
     RAW_OPTIONS_BYTES_MAX = 512
     PUSHB_MAX = 1000  # commands/core.py PLAIN_AT_ONCE_MAX
+    PUSHB_OPTIONED_MAX = 250  # commands/core.py OPTIONED_AT_ONCE_MAX
     PULLB_MAX = 1000  # commands/core.py PULL_COUNT_MAX
     SHORT_BYTES_MAX = 4096  # server/connection.py
     LARGE_FRAME_BYTES = 131072  # server/connection.py
@@ -77,11 +78,13 @@ cdef bytes ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMEL
 cdef bytes RUNNING, FIRST_WAITING, FIRST_PRIORITIZED, FIRST_DELAYED
 cdef bytes PUSHED, PUSHED_MANY, NO_JOB, NO_JOB_LEASED, JOB, JOB_LEASED, JOBS, JOBS_LEASED
 cdef bytes TOKEN, TOKENS, OK, REQ_ID
+cdef tuple NO_OPTIONS
 cdef bint _is_ready = False
 
 
 cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
+    global NO_OPTIONS
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete
     global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit, _narrowed
     global _names_part, _numbers_part, _pack_job, _options_of, _text_of
@@ -100,6 +103,7 @@ cdef learn():
     _publish, _withdraw = admission.publish, admission.withdraw
     _park, _pulled, _pulled_many = claiming.park, core._pulled, core._pulled_many
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
+    NO_OPTIONS = (DEFAULT_OPTIONS, 0)
     _options_of = options.ordinary_options
     _claim, _uncomplete, _complete_rest = claiming.claim, outcomes._uncomplete, outcomes._complete
     _recount, _emit, _narrowed = metrics.recount, emit, codec.narrowed
@@ -1138,7 +1142,7 @@ cdef class Runner:
         cdef Span* key
         cdef int i, extra = 0
         cdef Out raw = self.scratch
-        cdef tuple payload, given = (DEFAULT_OPTIONS, 0)
+        cdef tuple payload, given = NO_OPTIONS
         cdef Core core = self.core
         cdef Job job
         queue_name.p = name.p = data.p = NULL
@@ -1200,6 +1204,8 @@ cdef class Runner:
         cdef Core core = self.core
         cdef list entries = [], ids = []
         cdef tuple payload, given
+        cdef bint has_options = False, is_durable = False
+        cdef Job job
         queue_name.p = jobs.p = NULL
         for i in range(self.count):
             if eq(&self.keys[i], b"queue", 5) and queue_name.p == NULL:
@@ -1245,28 +1251,40 @@ cdef class Runner:
                     raw.text(key.p, key.n)
                     raw.put(value.p, value.n)
                     extra += 1
+            given = NO_OPTIONS
             if extra:
                 given = self.options_in(raw, extra)
-                # With options, a large batch is done in slices, and a small one all or none.
-                if given is None or given[0] is not DEFAULT_OPTIONS or given[1]:
+                if given is None:
                     return False
+                if given[0] is not DEFAULT_OPTIONS or given[1]:
+                    has_options = True
+                    is_durable = is_durable or given[0].durable
             payload = self.payload_of(&name, &data, end)
             if payload is None:
                 return False
-            entries.append(payload)
-        for payload in entries:
+            entries.append((payload, given))
+        if has_options and n > PUSHB_OPTIONED_MAX:  # done in slices
+            return False
+        is_durable = is_durable and not core.is_memory
+        if is_durable and core.notes is None and queue.waiters:
+            return False  # as in `push`
+        for payload, given in entries:
             if core.is_refusing():  # it has become so just now
                 raise _StorageFailed("the write backlog is full")
-            ids.append(core.admit(queue, payload[0], payload[1], DEFAULT_OPTIONS, 0, now).id)
-            core.totals.pushed += 1
-            queue.events_total += 1
-            if queue.waiters:
-                self.serve(queue, now)
+            if is_durable:  # all of them become visible together
+                job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
+            else:
+                job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
+                core.totals.pushed += 1
+                queue.events_total += 1
+                if queue.waiters:
+                    self.serve(queue, now)
+            ids.append(job.id)
         self.begin(PUSHED_MANY)
         self.out.header(0x90, 0xDC, n)
         for job_id in ids:
             self.out.string(job_id)
-        self.end_answer(0)
+        self.end_answer(core.answer_waits() if is_durable else 0)
         return True
 
     cdef bint pull(self, const uint8_t* end, object now, bint is_many) except -1:

@@ -185,7 +185,10 @@ options = st.fixed_dictionaries(
     },
 )
 queue_names = st.sampled_from(("q", "q", "q", *QUEUE_NAMES)) | scalars
-entries = st.fixed_dictionaries({}, optional={"name": names, "data": payloads})
+entries = st.tuples(
+    st.fixed_dictionaries({}, optional={"name": names, "data": payloads}),
+    st.just({}) | st.just({"durable": True}) | options,
+).map(lambda parts: {**parts[0], **parts[1]})
 
 
 def fields(always: dict[str, Any], sometimes: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -358,6 +361,7 @@ def test_a_plain_life_is_run_without_decoding() -> None:
         {"cmd": "PUSH", "queue": "q", "data": {"name": "lifted"}, "priority": 3, "reqId": 2},
         {"cmd": "PUSH", "queue": "q", "name": "n", "data": 1, "durable": True, "reqId": "3"},
         {"cmd": "PUSHB", "queue": "q", "jobs": [{"name": "n", "data": 1}, {"data": {}}]},
+        {"cmd": "PUSHB", "queue": "q", "jobs": [{"durable": True}, {"priority": 2}, {}]},
         {"cmd": "PULL", "queue": "q", "owner": "w", "timeout": 5000, "lockTtl": 30_000},
         {"cmd": "PULLB", "queue": "q", "owner": "w", "count": 2},
     ]
@@ -373,3 +377,14 @@ def test_a_plain_life_is_run_without_decoding() -> None:
     assert len(data) == begin
     assert len(acks) == side.connection._runner.run(acks, 0, NOW)[0]
     assert answers
+
+
+def test_a_batch_with_options_that_is_done_in_slices_is_one_for_python() -> None:
+    side = Side(True, False, False)
+    for jobs, is_for_python in (
+        ([{"priority": 1}] * 251, True),
+        ([{"durable": True}] * 250, False),
+    ):
+        data = frame_of(msgpack.packb({"cmd": "PUSHB", "queue": "q", "jobs": jobs}))
+
+        assert is_for_python == (side.connection._runner.run(data, 0, NOW)[0] == 0)
