@@ -21,7 +21,7 @@
 #include "sqlite_face.h"
 
 enum { TAG_NULL = 0, TAG_INT = 1, TAG_FLOAT = 2, TAG_TEXT = 3, TAG_BYTES = 4 };
-enum { KIND_NONE = 0, KIND_FULL = 1, KIND_OTHER = 2 };
+enum { KIND_NONE = 0, KIND_FULL = 1, KIND_OTHER = 2, KIND_DAMAGED = 3 };
 enum { MESSAGE_BYTES = 256, PRAGMA_BYTES = 512, ROWS_PER_STATEMENT = 64, REST_ROWS = 10000 };
 enum { SMALL_BYTES = 16384 };
 
@@ -83,7 +83,7 @@ typedef struct {
   /* The thread's own. */
   sqlite3 *db;
   sqlite3_stmt *begin, *commit;
-  int is_full_sync, wal_pages, checkpoint_at;
+  int is_full_sync, is_damaged, wal_pages, checkpoint_at;
   uint64_t rows_written;
 } disk;
 
@@ -178,6 +178,7 @@ static void disk_say(disk *self, int code, char *text) {
 static int disk_kind(disk *self, int code) {
   code &= 0xff;
   if (code == SQLITE_FULL) return KIND_FULL;
+  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) return KIND_DAMAGED;
   if (code == SQLITE_IOERR) {
     /* Growing the log's index on a full disk is told as an I/O error. */
     struct statvfs room;
@@ -397,6 +398,10 @@ static void disk_write(disk *self, disk_batch *batch, disk_answer *answer) {
   if (code == SQLITE_OK) return;
   disk_say(self, code, answer->text);
   answer->kind = disk_kind(self, code);
+  /* The log is not brought into what cannot be trusted, now or at the end. */
+  if (answer->kind == KIND_DAMAGED && !self->is_damaged)
+    self->is_damaged =
+        sqlite3_db_config(self->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)0) == SQLITE_OK;
   /* After some errors SQLite has rolled back itself. */
   if (!sqlite3_get_autocommit(self->db)) sqlite3_exec(self->db, "ROLLBACK", 0, 0, 0);
 }
@@ -439,7 +444,7 @@ static void disk_shut(disk *self) {
 /* Bring the log into the file if it is long, or if there is time. A failure costs nothing but a
  * longer log; the next commit meets the same disk and tells. */
 static void disk_checkpoint_if_due(disk *self, int is_idle) {
-  if (self->wal_pages < (is_idle ? self->pages_idle : self->checkpoint_at)) return;
+  if (self->is_damaged || self->wal_pages < (is_idle ? self->pages_idle : self->checkpoint_at)) return;
   int pages = 0, done = 0;
   if (sqlite3_wal_checkpoint_v2(self->db, 0, SQLITE_CHECKPOINT_PASSIVE, &pages, &done)) {
     pages = self->wal_pages;

@@ -16,13 +16,16 @@ typedef struct sqlite3_stmt sqlite3_stmt;
 
 #define SQLITE_OK 0
 #define SQLITE_IOERR 10
+#define SQLITE_CORRUPT 11
 #define SQLITE_FULL 13
 #define SQLITE_NOMEM 7
 #define SQLITE_MISUSE 21
 #define SQLITE_TOOBIG 18
 #define SQLITE_CONSTRAINT 19
 #define SQLITE_MISMATCH 20
+#define SQLITE_NOTADB 26
 #define SQLITE_DONE 101
+#define SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE 1006
 #define SQLITE_OPEN_READWRITE 0x2
 #define SQLITE_OPEN_NOMUTEX 0x8000
 #define SQLITE_CHECKPOINT_PASSIVE 0
@@ -50,6 +53,7 @@ static void *const *sqlite_table; /* set once, before the first thread */
 #define sqlite3_clear_bindings FROM_TABLE(118, int, (sqlite3_stmt *))
 #define sqlite3_open_v2 FROM_TABLE(135, int, (const char *, sqlite3 **, int, const char *))
 #define sqlite3_threadsafe FROM_TABLE(144, int, (void))
+#define sqlite3_db_config FROM_TABLE(163, int, (sqlite3 *, int, ...))
 #define sqlite3_wal_hook \
   FROM_TABLE(175, void *, (sqlite3 *, int (*)(void *, sqlite3 *, const char *, int), void *))
 #define sqlite3_close_v2 FROM_TABLE(179, int, (sqlite3 *))

@@ -367,6 +367,9 @@ class MutationLog(Notes):
         in_flight = self._in_flight
         if in_flight is None or in_flight.number != number:
             return  # a batch that was sent twice, to two writers
+        if kind == writer.DAMAGED:
+            self.on_writer_lost(self.with_cure(text))
+            return
         if kind is not None:
             self._failed(in_flight, kind, text)
             return

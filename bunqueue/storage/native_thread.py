@@ -31,7 +31,7 @@ from bunqueue.storage.ports import Images, Listener
 
 log = logging.getLogger(__name__)
 
-_KINDS: Final = (None, writer.FULL, writer.OTHER)
+_KINDS: Final = (None, writer.FULL, writer.OTHER, writer.DAMAGED)
 
 
 @cache

@@ -40,6 +40,7 @@ READ_BYTES: Final = 1 << 16
 
 FULL: Final = "full"  # no room on the disk
 OTHER: Final = "other"  # everything else that may go away by itself
+DAMAGED: Final = "damaged"  # the file cannot be trusted; nothing more may be written to it
 
 WAL_PAGES_IDLE: Final = 256  # 2 MiB: worth a checkpoint when nothing else is to be done
 # 8 MiB: a checkpoint between two batches, which wait for it: 60-70 ms; with 64 MiB 250-430 ms at
@@ -79,7 +80,7 @@ class Database:
         self._path = path
         self._remove: list[str] = setup["remove"]
         self._statements: dict[tuple[str, int, int], str] = {}
-        self._is_full_sync = False
+        self._is_full_sync = self._is_damaged = False
         self._wal_pages = 0
         self._checkpoint_at = WAL_PAGES_MAX
         self._values_written = 0  # since the last rest
@@ -171,6 +172,11 @@ class Database:
             self._connection.execute("ROLLBACK")
 
     def _kind(self, error: BaseException) -> str:
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+            # The log is not brought into what cannot be trusted, now or at the end.
+            self._is_damaged = True
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            return DAMAGED
         if isinstance(error, apsw.FullError):
             return FULL
         if isinstance(error, apsw.IOError):
@@ -185,7 +191,9 @@ class Database:
 
         A failure costs nothing but a longer log; the next commit meets the same disk and tells.
         """
-        if self._wal_pages < (WAL_PAGES_IDLE if is_idle else self._checkpoint_at):
+        if self._is_damaged or self._wal_pages < (
+            WAL_PAGES_IDLE if is_idle else self._checkpoint_at
+        ):
             return
         try:
             pages, done = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -426,6 +426,27 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(
     assert "left as" in line
 
 
+def test_damage_that_is_met_at_work_ends_the_broker_before_it_writes_more(
+    tmp_path: Path, killed: Killed
+) -> None:
+    path = killed.copy(tmp_path)
+    broker = BrokerProcess(tmp_path, data_path=path, env=killed.env)
+    with client_of(broker) as client:
+        assert {"ok": True, "id": "before"} == client.push("before")
+        _with_a_page_of_garbage(path)
+        before = contents(path.parent)
+
+        assert INTERNAL == client.ask("Drain", queue="old")
+
+        assert broker.process is not None
+        assert 1 == broker.process.wait(SOON_S)
+        broker.process = None
+        assert before == contents(path.parent)
+        assert "CorruptError: database disk image is malformed; stop the broker" in broker.log
+        assert "jobs.db is damaged" in start_fails(path, killed.env)
+        assert before == contents(path.parent)
+
+
 def test_a_directory_that_cannot_be_written_is_refused_with_cause_and_cure(
     tmp_path: Path, request: pytest.FixtureRequest, killed: Killed
 ) -> None:

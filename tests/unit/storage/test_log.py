@@ -728,6 +728,22 @@ def test_without_a_writer_everything_is_undone_and_the_broker_is_told(rig, monke
         rig.log.flush()
 
 
+def test_a_damaged_file_is_written_no_more_and_the_broker_is_told(rig):
+    calls = []
+    rig.log.on_fatal = calls.append
+    rig.log.added(make_job(1))
+    rig.log.sync(undo=calls.append, args=("undone",))
+    rig.log.hold(calls.append)
+    rig.loop.end_turn()
+    rig.writer.fail("damaged", "CorruptError: database disk image is malformed")
+
+    assert ["undone", False, "CorruptError: database disk image is malformed"] == calls
+    assert rig.log.is_refusing
+    rig.loop.ring()
+    rig.loop.end_turn()
+    assert 1 == len(rig.writer.batches)
+
+
 def test_flush_writes_all_and_delivers_all(rig):
     answers = []
     rig.log.added(make_job(1))
