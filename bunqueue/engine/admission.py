@@ -709,9 +709,13 @@ def _admit(
         ttl = (options.deduplication or {}).get("ttl")
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
     if custom_id is not None and custom_id in engine.graph.proofs:
+        is_referred_to = custom_id in engine.graph.consumers
         proof = proofs.drop(engine, custom_id)
+        waits = waits or is_referred_to
         if options.durable or ended or waits or is_together:
             engine.storage.sync(_reprove, (engine, custom_id, proof))
+        if is_referred_to:
+            dependencies.outlive(engine, custom_id)
     engine.index.put(job)
     if is_tied:
         dependencies.tie(engine, job, batch)
@@ -782,7 +786,7 @@ def _twin(engine: "Engine", owner: Job) -> str:
 def _retire(engine: "Engine", job: Job) -> None:
     """Take an ended generation out of memory, for its successor."""
     if job.id in engine.graph.consumers:
-        dependencies.outlive(engine, job)
+        dependencies.outlive(engine, job.id)
     if job.extra.flow is not None:
         dependencies.untie(engine, job)
     take_out(engine, job)

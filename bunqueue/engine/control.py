@@ -483,7 +483,7 @@ def retry_completed(
 
 def _run_again(engine: "Engine", job: Job, now: int) -> None:
     if job.id in engine.graph.consumers:
-        outlive(engine, job)
+        outlive(engine, job.id)
     del job.queue.completed[job.id]
     engine.unretain(job)
     move(job, "rerun")

@@ -275,11 +275,12 @@ def tie_again(engine: "Engine", job: Job) -> None:
     extra = job.own_extra()
     if extra.flow is None:  # it was read from a file
         extra.flow = Ties(set())
-    _enter_again(engine, job)
+    enter_again(engine, job)
     engine.storage.sync(_untie_again, (engine, job))
 
 
-def _enter_again(engine: "Engine", job: Job) -> None:
+def enter_again(engine: "Engine", job: Job) -> None:
+    """Enter a job that was untied under the ids it refers to, with its records."""
     register(engine, job)
     ties = job.extra.flow
     if ties is not None:
@@ -310,7 +311,7 @@ def _retie(engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]]) -> Non
     """Undo ``untie`` where the job has come back."""
     if job.place in (COMPLETED, GONE) or engine.index.get(job.id) is not job:
         return
-    _enter_again(engine, job)
+    enter_again(engine, job)
     for job_id, proof in unpinned:
         if job_id in engine.graph.proofs:
             proofs.add(engine, job_id, proof, is_pinned=True)
@@ -366,23 +367,23 @@ def prove(engine: "Engine", job: Job) -> None:
     proofs.add(engine, job.id, proof, job.id in engine.graph.consumers)
 
 
-def outlive(engine: "Engine", job: Job) -> None:
+def outlive(engine: "Engine", job_id: str) -> None:
     """Let the dependencies that a completed job has met stay met although it goes or runs again.
 
     They leave ``dependsOn``, so that no restart can mistake its successor for it. It is undone
     with what made it necessary: the completion itself may be taken back next.
     """
     parted = []
-    for consumer in list(engine.graph.consumers.get(job.id, ())):
+    for consumer in list(engine.graph.consumers.get(job_id, ())):
         extra = consumer.extra
-        if job.id in extra.depends_on and job.id not in ties_of(consumer).missing:
-            del extra.depends_on[job.id]
-            if job.id not in extra.children_ids:
-                part(engine, consumer, job.id)
+        if job_id in extra.depends_on and job_id not in ties_of(consumer).missing:
+            del extra.depends_on[job_id]
+            if job_id not in extra.children_ids:
+                part(engine, consumer, job_id)
             engine.storage.rewritten(consumer)
             parted.append(consumer)
     if parted:
-        engine.storage.sync(_depend_again, (engine, job.id, parted))
+        engine.storage.sync(_depend_again, (engine, job_id, parted))
 
 
 def _depend_again(engine: "Engine", job_id: str, consumers: list[Job]) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
 from bunqueue.engine.claiming import look_soon
+from bunqueue.engine.dependencies import enter_again
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
-from bunqueue.engine.states import GONE, QUEUED
+from bunqueue.engine.states import COMPLETED, GONE, QUEUED
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -103,11 +104,14 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
         return
     if engine.untold:
         retract(engine, job.queue.name, job.id, since)
+    was_gone = job.place == GONE
     take_out(engine, job)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(job, name, value)
     job.extra = extra
     put_in(engine, job, now)
+    if was_gone and extra.flow is not None and job.place not in (COMPLETED, GONE):
+        enter_again(engine, job)  # what took it away since is not undone by itself: its ttl, say
     if owns_key and not keys.reclaim(job, now):
         keys.lose(job)
     if job.options.ttl is not None:

@@ -145,6 +145,8 @@ class Run:
     def _turn(self) -> None:
         failures = self.world.writer.failures
         self.world.turn()
+        if self.world.writer.failures != failures:
+            self.world.tick_again()
         self._after("turn", TURN, failures)
 
     def _after(self, kind: str, edges: Any, failures: int) -> None:

@@ -296,6 +296,12 @@ class World:
         self.tick_at = self.engine.tick(self.now)
         self.storage.answer_waits = NO_WAIT
 
+    def tick_again(self) -> None:
+        """Do what an undo has left to the ticker, which is woken by it."""
+        if self.engine.timers.next_at <= self.now:
+            self.tick()
+            self.turn()
+
     def forward(self, ms: int, after: Callable[[], None]) -> None:
         """Let time pass; ``after`` is called after each tick and each turn."""
         end = self.now + ms
@@ -305,6 +311,8 @@ class World:
             self.turn()
             after()
             if self.now >= end:
+                self.tick_again()
+                after()
                 return
             until = min(self.tick_at - self.now, self.loop.next_at - self.loop.ms)
             step = min(max(1, math.ceil(min(until, ms))), end - self.now)

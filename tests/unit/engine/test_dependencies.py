@@ -678,3 +678,38 @@ def test_a_completed_job_whose_removal_fails_leaves_no_proof() -> None:
     assert "completed" == world.state("c")
     assert 0 == len(world.engine.graph.proofs)
     assert {} == world.storage.tables.get("proofs", {})
+
+
+def test_an_edge_met_by_a_job_that_was_removed_stays_met_when_its_id_is_used_again() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c", removeOnComplete=True)
+    world.push("b", jobId="p", dependsOn=["c"])
+    finish(world, "c", "a")
+    world.forward(1)
+    assert "waiting" == world.state("p")
+    world.push("a", jobId="c")
+    link = {"parentId": "p", "data": {"__parentId": "p", "__parentQueue": "b"}}
+    world.push("a", jobId="other", **link)  # parks the parent again
+
+    again = world.restart()
+
+    again.ok("Cancel", id="c")
+    finish(again, "other", "a")
+    again.forward(1)
+    assert "waiting" == again.state("p")
+
+
+def test_a_push_whose_id_met_an_edge_is_undone_with_it() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c", removeOnComplete=True)
+    world.push("b", jobId="p", dependsOn=["c"])
+    finish(world, "c", "a")
+    world.forward(1)
+    world.storage.fails = True
+    world.error("PUSH", queue="a", jobId="c")
+    world.storage.fails = False
+    world.settle()
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert ["c"] == list(world.engine.graph.proofs.pinned)
+    assert "p" == world.pull("b")

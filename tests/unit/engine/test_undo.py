@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine import World, persistent_world
 from tests.support.flows import flow_child, flow_parent
+from tests.support.whole import check_whole
 
 MINUTE = 60_000
 INTERNAL = "Internal server error"
@@ -577,3 +578,24 @@ def test_a_job_that_was_committed_while_it_was_taken_away_is_seen_if_that_is_und
     assert "a" == pushed.reply["id"]
     assert "waiting" == world.state("a")
     assert ["a"] == world.pull_all()
+
+
+def test_a_job_that_expired_before_its_move_is_undone_comes_back_with_its_edges(
+    world: World,
+) -> None:
+    world.push(jobId="a", ttl=50, childrenIds=["b"])
+    _, token = world.lease()
+    operations = world.storage._operations
+    world.send("MoveToDelayed", id="a", token=token, delay=10)
+    world.clock.ms += 60
+    world.engine.tick(world.now)
+    world.storage.answer_waits = 0
+    assert operations is world.storage._operations
+    assert "unknown" == world.engine.state("a", world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert "active" == world.state("a")
+    world.ok("ACK", id="a", token=token)
