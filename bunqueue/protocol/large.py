@@ -8,12 +8,13 @@ accepted is the same as in a small frame. To find where a run ends an ``Unpacker
 items, which makes no objects.
 
 The opened containers are told, so that a payload of theirs can be packed (``pack_large``) and all
-of them be freed (``let_go``) piece by piece too. A string or bytes are dealt with in one go.
+of them be freed (``let_go``) piece by piece too. A string is dealt with in one go.
 """
 
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from io import BytesIO
 from itertools import chain, islice
 from json import dumps
 from typing import Any, Final
@@ -37,6 +38,7 @@ from bunqueue.protocol.frames import FRAME_BYTES_MAX
 WINDOW_BYTES: Final = 16_384  # what is larger is opened, what is smaller decoded in one go
 RUN_LENGTH_MAX: Final = 500  # items that are decoded together
 ITEMS_PER_STEP: Final = 32  # of an opened container, packed or counted together
+COPIED_PER_STEP: Final = 1_048_576  # bytes of one value
 FREED_PER_STEP: Final = 2_000
 COUNTED_BYTES_MIN: Final = 1_400_000  # a packed payload below this is well within any limit
 # What it costs, at most: loadtests/hub.py push-many-lists, push-many-values, push-large.
@@ -168,7 +170,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             containers = len(raw) - len(raw.translate(None, CONTAINER_MARKS))
             yield count * ITEM_US + len(raw) // BYTES_PER_US + containers // CONTAINERS_PER_US
             continue
-        value, inside = reader.open()
+        value, inside = yield from reader.open()
         yield STEP_US
         if inside and len(stack) > DEPTH_MAX:
             is_too_deep = True
@@ -178,7 +180,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
         if isinstance(value, (list, dict)):
             opened.append(value)
             stack.append(_Open(value, inside))
-        elif value is not UNDEFINED:
+        elif isinstance(value, str):
             yield len(value) // TEXT_BYTES_PER_US
     reader.end()
     value = root[0]
@@ -220,7 +222,7 @@ class _Reader:
         begin, self._at = self._at, self._run_end
         return bytes(self._body[begin : self._at])
 
-    def open(self) -> tuple[Any, int]:
+    def open(self) -> Steps:
         """Go into the container that comes next, or read the one long string.
 
         Returns:
@@ -243,7 +245,7 @@ class _Reader:
             return [], size
         if mark in _EXTENSIONS:
             size += 1  # the type comes first
-        raw = bytes(body[self._at : self._at + size])
+        raw = body[self._at : self._at + size]
         if len(raw) < size:
             raise InvalidFrame("the value is not complete")
         self._at += size
@@ -251,7 +253,13 @@ class _Reader:
             if raw[0]:
                 raise InvalidFrame(f"extension type {raw[0]}")
             return UNDEFINED, 0
-        return raw if mark <= 0xC6 else str(raw, "utf-8", "replace"), 0
+        if mark > 0xC6:
+            return str(raw, "utf-8", "replace"), 0
+        copy = BytesIO()  # gives what was written without copying it once more
+        for begin in range(0, size, COPIED_PER_STEP):
+            copy.write(raw[begin : begin + COPIED_PER_STEP])
+            yield COPIED_PER_STEP // TEXT_BYTES_PER_US
+        return copy.getvalue(), 0
 
     def skip(self, count: int) -> Steps:
         """Skip so many values."""

@@ -68,7 +68,6 @@ SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its
 LARGE_FRAME_BYTES: Final = 131_072  # a frame beyond this takes some ms to decode: in slices
 TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
 CONTAINER_BYTES: Final = 72  # of an empty list
-FREED_STEPS: Final = 256  # of ``let_go``, between two looks at what is free: some 40 MB
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
@@ -130,6 +129,7 @@ class Connection:
         "_rate",
         "_steady",
         "_pieces",
+        "_large",
         "_missing",
         "_is_stopped",
         "_kept_bytes",
@@ -169,6 +169,8 @@ class Connection:
         self._rate = rate
         self._steady = broker.clock.steady
         self._pieces: list[bytes] = []  # of a frame that is not complete, or kept while stopped
+        # A large frame of which a part is here, without its header: to join its pieces takes 40 ms.
+        self._large: bytearray | None = None
         self._missing = 0  # bytes that must still come before looking at the pieces is worth it
         self._is_stopped = False
         self._kept_bytes = 0
@@ -200,6 +202,9 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """Handle all complete frames in what came, together with what was kept."""
+        if self._large is not None:
+            self._gather(data)
+            return
         if self._pieces:
             self._pieces.append(data)
             if not len(self._pieces) % PIECES_JOINED:
@@ -219,6 +224,28 @@ class Connection:
             self._storage.on_relief(self._may_resume)
             return
         self._handle(data)
+
+    def _gather(self, data: bytes) -> None:
+        """Add to the large frame; decode it when it is complete."""
+        body = self._large
+        assert body is not None
+        missing, self._missing = self._missing, self._missing - len(data)
+        if self._missing > 0:
+            body += data
+            self.partial_at = self._steady()
+            return
+        body += data[:missing] if self._missing else data
+        self._large = None
+        self.partial_at = None
+        rest = data[missing:]
+        if self._storage.is_congested:
+            self._pieces = [pack_length(len(body)), bytes(body), rest]
+            self._stop()
+            self._storage.on_relief(self._may_resume)
+            return
+        self._pieces = [rest]
+        self._stop()
+        self._decode_large(memoryview(body))
 
     def resume(self) -> None:
         """Go on with what was kept, now that commands may run again."""
@@ -428,6 +455,9 @@ class Connection:
                 self._put(error_reply(NOT_AUTHENTICATED), None)
                 self._line.finish()
                 return
+            if length > LARGE_FRAME_BYTES:
+                self._pieces = []
+                self._large = bytearray(memoryview(rest)[HEADER_BYTES:])
         else:
             self._missing = HEADER_BYTES - len(rest)
         self.partial_at = self._steady()
@@ -539,6 +569,7 @@ class Connection:
             return
         self.is_open = False
         self._pieces = []
+        self._large = None
         self.partial_at = None
         for later in list(self.parked):
             later.cancel()
@@ -600,9 +631,10 @@ def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:
 
 def _freeing(opened: list[Container], size: int) -> Work[None]:
     """Free what was opened of a frame, and have its memory handed back."""
-    for count, spent_us in enumerate(let_go(opened), 1):
-        if not count % FREED_STEPS:
-            has_freed(FREED_STEPS * FREED_PER_STEP * CONTAINER_BYTES)
+    items = sum(map(len, opened))
+    each_bytes = size // (items + 1) + CONTAINER_BYTES
+    for spent_us in let_go(opened):
+        has_freed(FREED_PER_STEP * each_bytes)
         yield spent_us
     has_freed(size)
 

@@ -37,6 +37,7 @@ SLICE_BYTES_MIN: Final = 16_384
 LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
 DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
 STRANGER_UNSENT_BYTES_MAX: Final = 1_048_576  # left unread by a peer that has shown no token
+ENDINGS_PER_TURN: Final = 20  # some ms
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -55,6 +56,48 @@ def next_size(size: int, received: int, took_s: float) -> int:
     return size
 
 
+class Endings:
+    """Lets a few connections end in a turn of the loop, the others in the next ones.
+
+    Thousands that end together would keep all others waiting for 0.1 s and more.
+    """
+
+    def __init__(self, loop: Any) -> None:
+        self._timer = loop.timer(0)
+        self._left = ENDINGS_PER_TURN
+        self._line: deque[Ending] = deque()
+
+    def enter(self, ending: "Ending") -> None:
+        """Put one into the line, or tell it at once that it may go on."""
+        if self._left:
+            ending.may_go = True
+            self._left -= 1
+        else:
+            self._line.append(ending)
+        if not self._timer.active:
+            self._timer.start(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._left = ENDINGS_PER_TURN
+        while self._line and self._left:
+            self._left -= 1
+            ending = self._line.popleft()
+            ending.may_go = True
+            ending.switch()
+        if self._left < ENDINGS_PER_TURN:
+            self._timer.start(self._next_turn)
+
+
+class Ending:
+    """A connection that is about to end; ``switch`` wakes its greenlet when it ``may_go``."""
+
+    __slots__ = ("switch", "may_go")
+
+    def __init__(self, switch: Callable[[], None]) -> None:
+        self.switch = switch
+        self.may_go = False
+
+
 class Link:
     """Serves one accepted socket until it is closed.
 
@@ -66,6 +109,7 @@ class Link:
         "connection",
         "_socket",
         "_is_tls",
+        "_endings",
         "_hub",
         "_receive",
         "_send",
@@ -91,6 +135,7 @@ class Link:
         unsent_bytes_max: int,
         rate: RequestRate | None = None,
         is_tls: bool = False,
+        endings: Endings | None = None,
     ) -> None:
         """Take over a connected socket that does not block.
 
@@ -101,9 +146,11 @@ class Link:
             unsent_bytes_max: The connection ends when more than this is left unread by the peer.
             rate: Counts its requests, or None.
             is_tls: The socket buffers decrypted bytes of its own.
+            endings: The line in which connections end that end together.
         """
         self._socket = sock
         self._is_tls = is_tls
+        self._endings = endings
         self._hub = gevent.get_hub()
         self._receive = self._receive_tls if is_tls else sock.recv
         self._send = sock.send
@@ -128,6 +175,7 @@ class Link:
         self._reader = loop.io(self._socket.fileno(), READ)
         try:
             self._read(connection)
+            self._await_turn()
             connection.close()
             if not self._is_lost:
                 self._linger(connection)
@@ -181,6 +229,17 @@ class Link:
                 return
             if not connection.wants_more:
                 reader.stop()
+
+    def _await_turn(self) -> None:
+        """Waits while many others end before this one."""
+        if self._endings is None:
+            return
+        self._reader.stop()
+        ending = Ending(self._greenlet.switch)
+        self._endings.enter(ending)
+        while not ending.may_go:
+            self._hub.switch()
+            self._is_woken = False
 
     def _must_end(self) -> bool:
         return self._is_finishing or self._is_lost

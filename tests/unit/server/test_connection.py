@@ -519,3 +519,31 @@ def test_a_reply_that_cannot_be_encoded_is_an_internal_error(
     )
 
     assert [("Internal server error", 1)] == errors(talk.say(ping(1)))
+
+
+# -- a large frame in many pieces ------------------------------------------------------------------
+
+
+def test_a_large_frame_in_small_pieces_runs_with_what_follows_it(talk: Talk) -> None:
+    data = push(data={"text": "x" * 500_000}, reqId=1) + ping(2) + ping(3)
+    replies = []
+    for begin in range(0, len(data), 60_000):
+        replies += talk.say(data[begin : begin + 60_000])
+    talk.connection.resume()
+    replies += talk.line.take()
+
+    assert [1, 2, 3] == [reply["reqId"] for reply in replies]
+    assert all(reply["ok"] for reply in replies)
+
+
+def test_a_large_frame_waits_while_the_storage_is_congested(talk: Talk) -> None:
+    data = push(data={"text": "x" * 500_000}, reqId=1)
+    talk.say(data[:200_000])
+    talk.storage.is_congested = True
+    assert [] == talk.say(data[200_000:] + ping(2))
+    talk.storage.relieve()
+    talk.connection.resume()
+    replies = talk.line.take()
+    talk.connection.resume()
+
+    assert [1, 2] == [reply["reqId"] for reply in replies + talk.line.take()]

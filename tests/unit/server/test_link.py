@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import gevent
@@ -289,3 +290,24 @@ def test_a_busy_connection_reads_what_is_done_in_a_millisecond(
     expected: int, size: int, received: int, took_s: float
 ) -> None:
     assert expected == link_module.next_size(size, received, took_s)
+
+
+# -- many that end together ------------------------------------------------------------------------
+
+
+def test_connections_that_end_together_end_a_few_in_a_turn() -> None:
+    """Thousands in one turn of the loop kept everybody else waiting for 0.1 s."""
+    hub = gevent.get_hub()
+    endings = link_module.Endings(hub.loop)
+    most = link_module.ENDINGS_PER_TURN
+    line = [link_module.Ending(lambda: None) for _ in range(3 * most)]
+    for ending in line:
+        endings.enter(ending)
+
+    gone = [sum(ending.may_go for ending in line)]
+    while gone[-1] < len(line):
+        gevent.sleep(0.000_001)
+        gone.append(sum(ending.may_go for ending in line))
+
+    assert most == gone[0]
+    assert all(later - before <= 2 * most for before, later in pairwise(gone))
