@@ -14,6 +14,7 @@ What arrives then is kept: up to one read more, so that the end of the connectio
 
 import logging
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, Final, Protocol
 
 import msgpack
@@ -158,7 +159,7 @@ class Connection:
         self.host = broker.host
         self.is_authenticated = not broker.tokens
         self.int64 = False
-        self.now = broker.clock.now
+        self.now: Callable[[], int] = broker.clock.now
         self.partial_at: float | None = None
         self.wants_more = True
         self._broker = broker
@@ -273,6 +274,8 @@ class Connection:
         long_bytes = 0
         runner = self._runner if self.is_authenticated else None
         self._is_handling = True
+        # One time for what came together: 0.03 us a command, where the clock takes 0.16.
+        clock, self.now = self.now, repeat(self.now()).__next__
         while size - begin >= HEADER_BYTES:
             if runner is not None:
                 begin, ready, some_bytes, waiting = runner.run(data, begin, self.now())
@@ -358,6 +361,7 @@ class Connection:
                     self._line.wake_next_turn()
                     begin = size
         self._is_handling = False
+        self.now = clock
         # How long jobs took to get in, out and done: what one read brought, together. Twice the
         # clock and a tuple per read, 0.5 us; nothing per command.
         span_s = self._steady() - began_s

@@ -2,11 +2,13 @@
 
 import tracemalloc
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import msgpack
 import pytest
 
+from bunqueue.broker import Clock
 from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.server.connection import (
     COMMANDS_WAITING_MAX,
@@ -90,6 +92,18 @@ def test_all_frames_of_one_read_leave_in_one_write(talk: Talk) -> None:
 
     assert 1 == len(talk.line.writes)
     assert [1, 2, 3] == [reply["reqId"] for reply in talk.line.take()]
+
+
+def test_commands_that_came_together_are_told_one_time(talk: Talk) -> None:
+    talk.broker.clock = Clock(count(1_700_000_000_000_000_000, 5_000_000).__next__)
+    connection, _ = talk.other()
+
+    connection.received(push(reqId=1) + push(reqId=2))
+    connection.received(push(reqId=3))
+
+    first, second, third = sorted(job.created_at for job in talk.broker.engine.index)
+    assert first == second < third
+    assert third < connection.now() < connection.now()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 100])
