@@ -39,6 +39,7 @@ HEAD_S_MAX: Final = 10.0
 BODY_S_MAX: Final = 30.0
 SEND_S_MAX: Final = 75.0  # for the peer to take a piece of an answer; as patient as KEEP_ALIVE_S
 BODY_BYTES_MAX: Final = 67_108_864  # as a frame on the TCP port
+DISCARD_S_MAX: Final = 1.0  # for what a peer still sends of a body that nobody wants
 LEFTOVER_BYTES_MAX: Final = 65_536  # a body nobody read is skipped up to here, else the link ends
 
 _HEADER_LINE: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r?\n")
@@ -198,8 +199,20 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
         self.server.pool.begin_wait()  # for the rest of a short one
         if self.wsgi_input.has_leftover():
             self.close_connection = True
+            self._discard_rest()
             self.wsgi_input.content_length = self.wsgi_input.position
             self.wsgi_input.chunked_input = False
+
+    def _discard_rest(self) -> None:
+        """Waits, but not long, for the rest of a body, so that the close resets no answer."""
+        body = self.wsgi_input
+        left = None if body.chunked_input else body.content_length - body.position
+        with gevent.Timeout(DISCARD_S_MAX, False), suppress(OSError):
+            while left is None or left > 0:
+                piece = self.rfile.read1(LEFTOVER_BYTES_MAX)
+                if not piece:
+                    return
+                left = None if left is None else left - len(piece)
 
     def _sendall(self, data: bytes) -> None:
         """Waits until the peer has taken a piece of the answer, but not for ever."""

@@ -447,8 +447,21 @@ def test_a_short_body_nobody_reads_keeps_the_link(site: Site) -> None:
     assert 2 == raw.count(b"200 OK")
 
 
-def test_a_long_body_nobody_reads_ends_the_link(site: Site) -> None:
+def test_a_long_body_nobody_reads_ends_the_link(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "DISCARD_S_MAX", 0.02)
     raw = site.say(LIVE + b"Content-Length: 60000000\r\n\r\nabc")
+
+    assert 1 == raw.count(b"200 OK")
+
+
+def test_a_long_body_nobody_reads_does_not_reset_the_answer(site: Site) -> None:
+    sock = site.open()
+    sock.sendall(LIVE + b"Content-Length: 5000000\r\n\r\n" + bytes(5_000_000))
+    raw = b""
+    while more := sock.recv(65_536):
+        raw += more
 
     assert 1 == raw.count(b"200 OK")
 
