@@ -157,6 +157,48 @@ def command_line() -> Iterator[str]:
         yield from ("", f"## bunqueue {row.name}", "", "```text", *row.usage.splitlines(), "```")
 
 
+def metrics() -> Iterator[str]:
+    """Yield the page of what Prometheus is told."""
+    from bunqueue.broker import Broker, EngineSettings
+    from bunqueue.commands.targets import AllowedTargets
+    from bunqueue.config import load_settings
+    from bunqueue.engine.sizes import QUEUE_SIZES, SIZES
+    from bunqueue.server.host import ServerHost
+    from bunqueue.server.loop import HubAlarm, NoGate
+    from bunqueue.server.prometheus import SERVER_BUFFERS, SERVER_ENTRIES, Prometheus
+    from bunqueue.storage.memory import MemoryStorage
+
+    broker = Broker(MemoryStorage(), EngineSettings(), alarm=HubAlarm(), gate=NoGate())
+    settings = load_settings({}, environ={})
+    host = ServerHost(broker, lambda: {"tcp": 0, "ws": 0, "sse": 0}, settings, AllowedTargets())
+    host.file_bytes = lambda: 0  # as with a file
+    broker.host = host
+    broker.engine.open_queue("q")
+    yield from ("# Metrics", "", NOTE, "")
+    yield "What the command `Prometheus` and `bunqueue metrics` tell."
+    yield "The names of collections and buffers stand below."
+    yield from ("", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |")
+    for family in Prometheus(broker, 1, _every_size).collect():
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        name = family.name + ("_total" if family.type == "counter" else "")
+        told = ", ".join(f"`{label}`" for label in sorted(labels))
+        yield f"| `{name}` | {family.type} | {told} | {cell(family.documentation)} |"
+    yield from ("", "## Collections", "", "`bunqueue_collection_entries` by `collection`.")
+    yield "Those of queues are counted by the cleanup, which comes every ten seconds."
+    yield from ("", "| collection | meaning |", "| --- | --- |")
+    rows = [(row.name, row.told) for row in (*SIZES, *QUEUE_SIZES)]
+    yield from (f"| `{name}` | {cell(told)} |" for name, told in (*rows, *SERVER_ENTRIES.items()))
+    yield from ("", "## Buffers", "", "`bunqueue_buffer_bytes` by `buffer`.")
+    yield from ("", "| buffer | meaning |", "| --- | --- |")
+    yield from (f"| `{name}` | {cell(told)} |" for name, told in SERVER_BUFFERS.items())
+
+
+def _every_size() -> tuple[dict[str, int], dict[str, int]]:
+    from bunqueue.server.prometheus import SERVER_BUFFERS, SERVER_ENTRIES
+
+    return dict.fromkeys(SERVER_ENTRIES, 0), dict.fromkeys(SERVER_BUFFERS, 0)
+
+
 def prose(docstring: str | None) -> Iterator[str]:
     """Yield a docstring's lines without their indentation."""
     first, _, rest = (docstring or "").partition("\n")
@@ -173,6 +215,7 @@ BUILDERS: dict[str, Callable[[], Iterator[str]]] = {
     PROTOCOL: protocol,
     "reference/commands.md": commands,
     "reference/settings.md": settings,
+    "reference/metrics.md": metrics,
     "reference/cli.md": command_line,
 }
 

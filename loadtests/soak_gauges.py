@@ -81,7 +81,7 @@ def read() -> tuple[list[float], Counter[str]]:
     return [figures[gauge.name] for gauge in GAUGES], classes
 
 
-def growth(series: Sequence[Sequence[float]]) -> list[str]:
+def growth(series: Sequence[Sequence[float]], gauges: Sequence[Gauge] = GAUGES) -> list[str]:
     """Say which figures have grown: the least of the end is more than the most of the beginning.
 
     What is being closed may be counted for a moment longer, so figures go up and down by a few; one
@@ -90,9 +90,10 @@ def growth(series: Sequence[Sequence[float]]) -> list[str]:
 
     Args:
         series: For each gauge, what was read in each round.
+        gauges: Their rows.
     """
     said = []
-    for gauge, figures in zip(GAUGES, series, strict=True):
+    for gauge, figures in zip(gauges, series, strict=True):
         warm = figures[len(figures) // 5 :]
         part = max(1, len(warm) // 4)
         before, after = max(warm[:part]), min(warm[-part:])

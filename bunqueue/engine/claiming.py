@@ -257,7 +257,7 @@ def _look_again(engine: "Engine", queue: Queue, now: int) -> None:
             at = rest_over if at is None else min(at, rest_over)
     timer = queue.wake_timer
     if timer is not None and timer[2] is not None:
-        if timer[0] == at:
+        if at is not None and engine.timers.due_at(timer) == at:
             return
         engine.timers.cancel(timer)
     queue.wake_timer = None

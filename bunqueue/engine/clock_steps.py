@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final
 from bunqueue.engine import control, repeats, schedules
 from bunqueue.engine.job import Job
 from bunqueue.engine.queue import Queue
-from bunqueue.engine.sweeps import arm_ttl, shift_silences
+from bunqueue.engine.slices import Work, parts
+from bunqueue.engine.states import ACTIVE, ADMITTED, PARKED, QUEUED
+from bunqueue.engine.sweeps import shift_silences
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -30,9 +32,19 @@ log = logging.getLogger(__name__)
 # queue, and all that a restart could do is to hold them up for so long.
 STEP_WRITTEN_MS_MIN: Final = 60_000
 
+# How much is done between two looks at what was spent, and what it costs.
+MOVED_PER_STEP: Final = 200
+MOVED_US: Final = 6
+LOOKED_AT_US: Final = 1
+
+_READY: Final = frozenset((QUEUED, ACTIVE, ADMITTED, PARKED))
+
 
 def clock_jumped(engine: "Engine", delta_ms: int) -> None:
-    """Move along what measures spans, and look again at what waits for moments."""
+    """Move along what measures spans, and look again at what waits for moments.
+
+    Jobs are moved along in slices; until theirs have been, no delayed job of a queue falls due.
+    """
     now = engine.last_now = engine.last_now + delta_ms
     engine.timers.shift(delta_ms)
     for name in engine.timed_at:
@@ -42,19 +54,18 @@ def clock_jumped(engine: "Engine", delta_ms: int) -> None:
         engine.deaf_at += delta_ms
     for queue in engine.queues.values():
         with queue.shard.lock:
-            _shift(engine, queue, delta_ms, now)
-    for job in list(engine.index):
-        if job.extra.ttl_timer is not None:
-            arm_ttl(engine, job)
+            _step(engine, queue, delta_ms, now)
     schedules.clock_jumped(engine, delta_ms, now)
-    for queue in list(engine.queues.values()):
-        if queue.waiters:
-            with queue.shard.lock:
-                engine.serve(queue, now)
     log.warning("wall clock jumped, spans were shifted delta_ms=%d", delta_ms)
+    engine.clock_steps.append((delta_ms, now))
+    if len(engine.clock_steps) == 1:  # else they follow those before
+        waits = engine.storage.answer_waits
+        engine.run(_follow(engine), now)
+        engine.storage.answer_waits = waits
 
 
-def _shift(engine: "Engine", queue: Queue, delta_ms: int, now: int) -> None:
+def _step(engine: "Engine", queue: Queue, delta_ms: int, now: int) -> None:
+    """Do at once what costs nothing: all but the jobs."""
     queue.recount_at = 0  # the minute is another one now
     queue.used_at += delta_ms
     rate = queue.gate.rate
@@ -65,24 +76,78 @@ def _shift(engine: "Engine", queue: Queue, delta_ms: int, now: int) -> None:
     run_set = queue.run_set
     if run_set.groups is not None:
         run_set.groups.shift(delta_ms)
-    for job in run_set.shift(_is_span, delta_ms):
-        if _repeats_by_interval(job):
-            assert job.options.repeat is not None
-            repeat = repeats.shifted(job.options.repeat, delta_ms)
-            job.options = engine.options_with(job.options, "repeat", repeat)
-            engine.storage.rewritten(job)
-        engine.storage.changed(job)
-    if delta_ms > 0:
-        return
-    is_written = -delta_ms >= STEP_WRITTEN_MS_MIN
-    for job in run_set.pull_forward(now):
-        if is_written:
-            engine.storage.changed(job)
-    for job in chain(queue.active.values(), _about_to_be_ready(queue, now - delta_ms)):
-        if job.run_at > now:
-            job.run_at = now
-            if is_written:
+    run_set.is_held = bool(run_set.delayed)
+    if delta_ms < 0:
+        run_set.step_back(now, engine.seq)
+
+
+def _follow(engine: "Engine") -> Work[None]:
+    """Move the jobs along, step by step of the clock."""
+    try:
+        while engine.clock_steps:
+            delta_ms, at = engine.clock_steps[0]
+            for queue in list(engine.queues.values()):
+                yield from _shift(engine, queue, delta_ms)
+                if delta_ms < 0:
+                    yield from _pull_forward(engine, queue, delta_ms, at)
+            del engine.clock_steps[0]
+    finally:  # whatever happened: no queue may be held for ever
+        engine.clock_steps.clear()
+        for queue in engine.queues.values():
+            queue.run_set.is_held = False
+    for queue in list(engine.queues.values()):
+        if queue.waiters:
+            with queue.shard.lock:
+                engine.serve(queue, engine.last_now)
+
+
+def _shift(engine: "Engine", queue: Queue, delta_ms: int) -> Work[None]:
+    """Move along the delayed jobs that wait for a span."""
+    run_set = queue.run_set
+    for jobs in parts(run_set.delayed_jobs(), MOVED_PER_STEP):
+        moved = 0
+        with queue.shard.lock:
+            for job in jobs:
+                if job.place != QUEUED or job.is_ripe or not _is_span(job):
+                    continue
+                moved += 1
+                run_set.leave(job)
+                job.run_at += delta_ms
+                job.stamp += 1
+                run_set.enter(job, engine.last_now)
+                if _repeats_by_interval(job):
+                    assert job.options.repeat is not None
+                    repeat = repeats.shifted(job.options.repeat, delta_ms)
+                    job.options = engine.options_with(job.options, "repeat", repeat)
+                    engine.storage.rewritten(job)
                 engine.storage.changed(job)
+        yield len(jobs) * LOOKED_AT_US + moved * MOVED_US
+
+
+def _pull_forward(engine: "Engine", queue: Queue, delta_ms: int, at: int) -> Work[None]:
+    """Let no ready job be later than the clock was when it had been set back."""
+    is_written = -delta_ms >= STEP_WRITTEN_MS_MIN
+    run_set = queue.run_set
+    for jobs in parts(run_set.late_jobs(), MOVED_PER_STEP):
+        with queue.shard.lock:
+            for job in jobs:
+                if job.place == QUEUED and job.is_ripe and job.run_at > at:
+                    run_set.leave(job)
+                    job.run_at = at
+                    job.stamp += 1
+                    run_set.enter(job, at)
+                    if is_written:
+                        engine.storage.changed(job)
+        yield len(jobs) * MOVED_US
+    others = chain(queue.active.values(), _about_to_be_ready(queue, at - delta_ms))
+    for jobs in parts(chain(run_set.jobs(), list(others)), MOVED_PER_STEP):
+        for job in jobs:
+            is_delayed = job.place == QUEUED and not job.is_ripe
+            if job.run_at > at and job.place in _READY and not is_delayed:
+                job.run_at = at
+                if is_written:
+                    engine.storage.changed(job)
+        yield len(jobs) * LOOKED_AT_US
 
 
 def _about_to_be_ready(queue: Queue, before: int) -> Iterator[Job]:

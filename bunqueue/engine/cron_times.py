@@ -41,7 +41,6 @@ CALENDARS_MAX: Final = 10_000  # kept ready: as many different schedules as a br
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
-@lru_cache(None)
 def zone_of(name: str) -> tzinfo:
     """Return the zone of an IANA name; letters in any case.
 
@@ -51,6 +50,12 @@ def zone_of(name: str) -> tzinfo:
     known = _zone_names().get(name.casefold())
     if known is None:
         raise ValueError(f"unknown time zone {name!r}")
+    return _zone_of(known)
+
+
+@lru_cache(None)
+def _zone_of(known: str) -> tzinfo:
+    """Return the zone of a name as it is spelled: there are some 600 of them."""
     return UTC if known in ("UTC", "Etc/UTC") else ZoneInfo(known)
 
 

@@ -34,6 +34,7 @@ from bunqueue.engine import (
     reads,
     recovery,
     schedules,
+    sizes,
     slices,
     subscriptions,
     sweeps,
@@ -141,6 +142,8 @@ class Engine(EngineFields):
         identity_lock: Guards custom ids over all queues (rank job index).
         completed_lock: Guards the order of completion (rank completed).
         schedules: The schedulers.
+        timers: Ends of spans; ``moments``: what was promised in wall time.
+        clock_steps: Steps of the clock, ms and epoch ms, that jobs have still to follow.
         successors: id -> id of the next generation, of jobs that repeat; the newest of them.
         sweeping: Names of the sweeps that are not through.
         works: Operations on many jobs that are not through.
@@ -148,7 +151,9 @@ class Engine(EngineFields):
         listeners: Who is told of events.
         untold: (queue name, job id) -> events that wait for their commit, in order.
         subscriptions, webhooks: The two of ours.
-        metrics: queue name -> figures; ``recounted``: names whose figures have to be written.
+        metrics: queue name -> figures; ``recounted``: names whose figures have to be written;
+            ``metric_minutes``: how many minutes there are in all of them.
+        census: What queues hold, as the last cleanup saw it.
         latencies: How long commands took; noted by whoever runs them.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
@@ -182,6 +187,8 @@ class Engine(EngineFields):
         self.arriving: list[admission.Arrival] = []
         self.seq = 0
         self.timers = Timers()
+        self.moments = Timers()
+        self.clock_steps: list[tuple[int, int]] = []
         self.works = slices.Works()
         self.timed_at: dict[str, int] = {}
         self.sweeping: set[str] = set()
@@ -195,8 +202,10 @@ class Engine(EngineFields):
         self.subscriptions = subscriptions.Subscriptions(self)
         self.webhooks = webhooks.Webhooks()
         self.metrics: dict[str, metrics.QueueMetrics] = {}
+        self.metric_minutes = 0
         self.recounted: dict[str, None] = {}
         storage.before_cut = partial(metrics.write, self)
+        self.census = sizes.Census()
         self.totals = Totals()
         self.rates = Rates()
         self.latencies = Latencies()
@@ -326,6 +335,8 @@ class Engine(EngineFields):
     first_queue_figures = figures.first_queue_figures
     queue_totals = figures.queue_totals
 
+    collection_sizes = sizes.collection_sizes
+
     update_parent = flows.update_parent
     remove_child_dependency = flows.remove_child_dependency
     remove_unprocessed_children = flows.remove_unprocessed_children
@@ -419,7 +430,7 @@ class Engine(EngineFields):
 
     @on_sooner.setter
     def on_sooner(self, callback: Callable[[int], None] | None) -> None:
-        self.timers.on_sooner = callback
+        self.timers.on_sooner = self.moments.on_sooner = callback
 
     def peer_closed(self, peer: Peer, now: int) -> None:
         """Let go of a connection's polls, workers, and jobs whose lease it never renewed."""

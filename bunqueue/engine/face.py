@@ -583,6 +583,10 @@ class EngineFace(Protocol):
         """Return the figures of the first queues only."""
         ...
 
+    def collection_sizes(self) -> dict[str, int]:
+        """Return name -> entries of every collection; those of queues some seconds old."""
+        ...
+
     def queue_totals(self, queue_name: str) -> tuple[int, int]:
         """Return how many jobs of the queue have completed and failed, ever."""
         ...

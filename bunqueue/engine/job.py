@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIMELINE_MAX = 20  # entries kept per job, engine.md 12
 TIMELINE_FIRST_KEPT = 5
+OLD_ERROR_CHARS_MAX = 1_000  # of the texts of all failures but the newest: a job may have 1,000
 
 
 class Job:
@@ -289,4 +290,20 @@ def note(
     timeline = keep_timeline(job)
     if len(timeline) >= TIMELINE_MAX:
         del timeline[TIMELINE_FIRST_KEPT]
+    if error is not None:
+        shorten_errors(timeline, 2)
     timeline.append([state, now, error, attempt])
+
+
+def shorten_errors(lines: list[list[Any]], place: int) -> None:
+    """Cut the newest long text at that place of the lines, for a newer one is to come.
+
+    The line is replaced, not changed: an undo may hold the list that it stood in.
+    """
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number]
+        if line[place] is not None:
+            if len(line[place]) > OLD_ERROR_CHARS_MAX:
+                lines[number] = [*line]
+                lines[number][place] = line[place][:OLD_ERROR_CHARS_MAX]
+            return

@@ -14,7 +14,7 @@ are equal. Stale entries are swept out when they outnumber the good ones.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bunqueue import compiled
@@ -63,6 +63,11 @@ class Lane(LaneFields):
         self.lifo: list[Entry] = []
         self.last_run_at = 0
         self.last_seq = 0
+
+    @property
+    def is_dry(self) -> bool:
+        """No entry is left in it, good or stale."""
+        return not (self.fifo or self.late or self.lifo)
 
     def add(self, job: "Job") -> None:
         """Put a ready job in."""
@@ -119,13 +124,11 @@ class Lane(LaneFields):
             fifo.popleft()
         return before - len(fifo)
 
-    def pull_forward(self, now: int) -> None:
-        """Follow the jobs, none of which is later than now any more; their order stays."""
+    def step_back(self, now: int, last_seq: int) -> None:
+        """Let what comes from now on stand behind what is here, after the clock was set back."""
         if self.last_run_at > now:
             self.last_run_at = now
-            self.last_seq = max((job.seq for job in self.fifo), default=0)
-        self.late = [(min(at, now), seq, stamp, job) for at, seq, stamp, job in sorted(self.late)]
-        heapq.heapify(self.late)
+            self.last_seq = last_seq
 
     def sweep(self) -> None:
         """Drop the stale entries."""
@@ -143,7 +146,7 @@ def _good(heap: list[Entry]) -> list[Entry]:
 class RunSet(RunSetFields):
     """All pending jobs of a queue that wait for a worker or for their time."""
 
-    __slots__ = ()
+    __slots__ = ("is_held",)
 
     def __init__(self) -> None:
         self.lanes: dict[int, Lane] = {}
@@ -154,9 +157,15 @@ class RunSet(RunSetFields):
         self.not_due = 0  # jobs in the delayed heap
         self.stale = 0
         self.groups: Groups | None = None  # made with the first label
+        self.is_held = False  # no delayed job falls due, until a step of the clock was followed
 
     def __len__(self) -> int:
         return self.ready + self.not_due
+
+    @property
+    def groups_size(self) -> int:
+        """How many groups there are."""
+        return 0 if self.groups is None else len(self.groups.by_id)
 
     def enter(self, job: "Job", now: int) -> None:
         """Put a queued job where it belongs. Raise its stamp first if it ever stood here before."""
@@ -216,6 +225,8 @@ class RunSet(RunSetFields):
             True if that was all.
         """
         delayed = self.delayed
+        if self.is_held:
+            return True
         left = MATURED_AT_ONCE
         while delayed and delayed[0][0] <= now:
             if not left:
@@ -268,8 +279,7 @@ class RunSet(RunSetFields):
     def _close_empty_lanes(self) -> None:
         """Drop the lanes at the top that have run dry."""
         while self.order:
-            lane = self.lanes[self.order[0]]
-            if lane.fifo or lane.late or lane.lifo:
+            if not self.lanes[self.order[0]].is_dry:
                 return
             del self.lanes[self.order.pop(0)]
 
@@ -296,42 +306,29 @@ class RunSet(RunSetFields):
         if self.stale > STALE_TOLERATED and self.stale > len(self):
             for lane in self.lanes.values():
                 lane.sweep()
+            self.order = [priority for priority in self.order if not self.lanes[priority].is_dry]
+            self.lanes = {priority: self.lanes[priority] for priority in self.order}
             self.delayed = _good(self.delayed)
             if self.groups is not None:
                 self.groups.sweep()
             self.stale = 0
 
-    def shift(self, is_span: "Callable[[Job], bool]", delta_ms: int) -> "list[Job]":
-        """Move along the delayed jobs that wait for a span, after a jump of the wall clock.
+    def delayed_jobs(self) -> "Iterator[Job]":
+        """Return an iterator over the delayed jobs, in no order; it stands on a copy."""
+        return _jobs([], [], list(self.delayed))
 
-        Returns:
-            Those jobs; their ``run_at`` has changed.
+    def late_jobs(self) -> "Iterator[Job]":
+        """The same of the ready jobs that came out of order."""
+        return _jobs([], [list(lane.late) for lane in self.lanes.values()], [])
+
+    def step_back(self, now: int, last_seq: int) -> None:
+        """Keep the order of what is ready, after the wall clock was set back.
+
+        Args:
+            last_seq: No job that comes from now on has a lower admission number.
         """
-        self.delayed = [
-            entry
-            for entry in self.delayed
-            if entry[3].place == QUEUED and entry[3].stamp == entry[2] and not entry[3].is_ripe
-        ]
-        moved = [job for _, _, _, job in self.delayed if is_span(job)]
-        for job in moved:
-            job.run_at += delta_ms
-        if moved:
-            self.delayed = [(job.run_at, seq, stamp, job) for _, seq, stamp, job in self.delayed]
-            heapq.heapify(self.delayed)
-        return moved
-
-    def pull_forward(self, now: int) -> "list[Job]":
-        """Let no ready job be later than now, after the wall clock was set back.
-
-        Returns:
-            The jobs whose ``run_at`` has changed.
-        """
-        moved = [job for job in self.jobs() if job.is_ripe and job.run_at > now]
-        for job in moved:
-            job.run_at = now
         for lane in self.lanes.values():
-            lane.pull_forward(now)
-        return moved
+            lane.step_back(now, last_seq)
 
     def next_due_at(self) -> int | None:
         """Return when the earliest delayed job falls due, or None."""

@@ -94,6 +94,11 @@ class Latencies:
         self.settle()
         return self._ack
 
+    @property
+    def noted(self) -> int:
+        """How many notes are still to be sorted in."""
+        return len(self._noted)
+
     def settle(self) -> None:
         """Sort in what was noted; the engine's timed work does so every second."""
         noted = self._noted

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 MINUTE_MS: Final = 60_000
 WINDOW_MINUTES: Final = 20_160  # two weeks, engine.md 9
+# Minutes that are kept of all queues together, 200 bytes each: 25 queues that work day and night
+# have two weeks; with more of them, each has its part of it. At most twice as many: a queue that
+# nothing happens in keeps what it has.
+MINUTES_MAX: Final = 500_000
 QUEUES_MAX: Final = 50_000  # per-queue counters that are kept, engine.md 12
 FORGET_LOOKS_MAX: Final = 100  # names looked at, at a time, for those that can go
 JOURNAL_MAX: Final = 10_000  # events of a queue that count as stored, engine.md 9
@@ -48,7 +52,7 @@ class QueueMetrics:
         self.minutes: dict[int, list[int]] = {}
         self.minute = 0
 
-    def fold(self, queue: "Queue") -> None:
+    def fold(self, engine: "Engine", queue: "Queue") -> None:
         """Put what the queue has counted since the last time into the present minute."""
         totals = self.totals
         self.at[COMPLETED] = max(self.at[COMPLETED], queue.completed_at)
@@ -57,7 +61,10 @@ class QueueMetrics:
             more = total - totals[kind]
             if more:
                 totals[kind] = total
-                counts = self.minutes.setdefault(self.minute, [0, 0])
+                counts = self.minutes.get(self.minute)
+                if counts is None:
+                    counts = self.minutes[self.minute] = [0, 0]
+                    engine.metric_minutes += 1
                 counts[kind] = max(0, counts[kind] + more)
 
 
@@ -83,7 +90,7 @@ def recount(engine: "Engine", queue: "Queue", now: int) -> None:
         metrics = engine.metrics[queue.name] = QueueMetrics()
         metrics.minute = minute
         _forget_excess(engine)
-    metrics.fold(queue)
+    metrics.fold(engine, queue)
     if minute != metrics.minute:
         _store_minute(engine, queue.name, metrics, metrics.minute)
         metrics.minute = minute
@@ -103,7 +110,7 @@ def write(engine: "Engine") -> None:
             continue
         queue = engine.queues.get(name)
         if queue is not None:
-            metrics.fold(queue)
+            metrics.fold(engine, queue)
             queue.recount_at = 0
         _store_totals(engine, name, metrics)
 
@@ -120,15 +127,19 @@ def _store_minute(engine: "Engine", name: str, metrics: QueueMetrics, minute: in
 
 
 def _trim(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
-    """Drop the minutes that have left the window."""
+    """Drop the minutes that have left the window, and the oldest if there are too many in all."""
     oldest = metrics.minute - WINDOW_MINUTES + 1
+    excess = 0
+    if engine.metric_minutes > MINUTES_MAX:
+        excess = len(metrics.minutes) - MINUTES_MAX // len(engine.metrics)
     old: list[int] = []
     for minute in metrics.minutes:  # in order, but for steps of the clock
-        if minute >= oldest:
+        if minute >= oldest and len(old) >= excess:
             break
         old.append(minute)
     for minute in old:
         del metrics.minutes[minute]
+        engine.metric_minutes -= 1
         engine.storage.delete(MINUTES, minute_key(name, minute))
 
 
@@ -153,6 +164,7 @@ def forget(engine: "Engine", name: str) -> QueueMetrics | None:
     engine.recounted.pop(name, None)
     metrics = engine.metrics.pop(name, None)
     if metrics is not None:
+        engine.metric_minutes -= len(metrics.minutes)
         engine.storage.delete(TOTALS, name)
         for minute in metrics.minutes:
             engine.storage.delete(MINUTES, minute_key(name, minute))
@@ -164,6 +176,7 @@ def bring_back(engine: "Engine", name: str, metrics: QueueMetrics | None) -> Non
     if metrics is None:
         return
     engine.metrics[name] = metrics
+    engine.metric_minutes += len(metrics.minutes)
     engine.recounted[name] = None
     _store_totals(engine, name, metrics)
     for minute in metrics.minutes:
@@ -175,7 +188,7 @@ def settle(engine: "Engine", queue: "Queue") -> None:
     """Take over what a queue has counted whose name is about to go."""
     metrics = engine.metrics.get(queue.name)
     if metrics is not None:
-        metrics.fold(queue)
+        metrics.fold(engine, queue)
 
 
 def resume(engine: "Engine", queue: "Queue") -> None:
@@ -200,6 +213,7 @@ def restore(engine: "Engine", tables: dict[str, dict[str, tuple[Any, ...]]]) -> 
     for name, values in tables.get(TOTALS, {}).items():
         if any(values[5:7]):
             engine.metrics[name].minutes[values[4]] = list(values[5:7])
+    engine.metric_minutes = sum(len(metrics.minutes) for metrics in engine.metrics.values())
 
 
 def _minute_of(row: tuple[str, Any]) -> int:
@@ -223,7 +237,7 @@ def queue_metrics(
         return {"meta": {"count": 0, "prevTS": 0, "prevCount": 0}, "data": [], "count": 0}
     queue = engine.queues.get(queue_name)
     if queue is not None:
-        metrics.fold(queue)
+        metrics.fold(engine, queue)
     which = TYPES[kind]
     at = metrics.at[which]
     meta = {"count": metrics.totals[which], "prevTS": float(at) if at else 0, "prevCount": 0}

@@ -16,7 +16,7 @@ from bunqueue.engine.deadletters import bury
 from bunqueue.engine.dependencies import completed as dependencies_completed
 from bunqueue.engine.dependencies import prove, settle, untie
 from bunqueue.engine.events import announce, emit
-from bunqueue.engine.job import Delivery, Job, keep_timeline, note
+from bunqueue.engine.job import Delivery, Job, keep_timeline, note, shorten_errors
 from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import (
     end_delivery,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ERROR_CHARS_MAX = 32_768  # a failure's text is cut, so that failures cannot fill the store
 STACK_LINES_MAX = 100  # engine.md 6.2
+STACK_CHARS_MAX = 32_768  # of all its lines; the same for them
 HISTORY_MAX = 1000  # charged attempts kept per generation; as many as a job may have
 CRON_KEY_PREFIX = "cron:"
 
@@ -289,9 +290,15 @@ def _unfail(engine: "Engine", job: Job, memory: Memory, gave_up: int, now: int) 
 
 
 def trimmed_stack(lines: Sequence[object], limit: int) -> list[str]:
-    """Return the first ``limit`` non-blank lines, trimmed."""
-    texts = (line.strip() for line in lines[:STACK_LINES_MAX] if isinstance(line, str))
-    return [text for text in texts if text][:limit]
+    """Return the first ``limit`` non-blank lines, trimmed, as far as they are not too long."""
+    texts: list[str] = []
+    left = STACK_CHARS_MAX
+    for line in lines[:STACK_LINES_MAX]:
+        text = line.strip()[:left] if isinstance(line, str) else ""
+        if text and len(texts) < limit:
+            texts.append(text)
+            left -= len(text)
+    return texts
 
 
 def charge(
@@ -362,6 +369,8 @@ def charge(
 
 
 def _record(history: list[list[Any]], entry: list[Any]) -> None:
+    if entry[4] is not None:
+        shorten_errors(history, 4)
     history.append(entry)
     if len(history) > HISTORY_MAX:
         del history[0]

@@ -123,7 +123,7 @@ def stop_ttl(engine: "Engine", job: Job) -> None:
     """Let the job's time to live no longer matter."""
     timer = job.extra.ttl_timer
     if timer is not None:
-        engine.timers.cancel(timer)
+        engine.moments.cancel(timer)
         job.extra.ttl_timer = None
 
 

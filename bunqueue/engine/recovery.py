@@ -106,6 +106,7 @@ def recover(engine: "Engine", now: int) -> Recovered:
             " schedules come by this one behind_ms=%d",
             newest - now,
         )
+    saved.tables = {}  # the engine has it all now
     return found
 
 

@@ -56,6 +56,11 @@ class Schedules:
         self._number = 0
         self._timer: Timer | None = None
 
+    @property
+    def entries(self) -> int:
+        """How many entries the timetable has, stale ones among them."""
+        return len(self._heap)
+
     def enter(self, engine: "Engine", cron: Cron, at: int) -> None:
         """Have the scheduler looked at at ``at``, and at no other moment."""
         cron.stamp += 1
@@ -82,7 +87,7 @@ class Schedules:
     def _arm(self, engine: "Engine", at: int) -> None:
         timer = self._timer
         if timer is not None:
-            if timer[0] <= at:
+            if engine.timers.due_at(timer) <= at:
                 return
             engine.timers.cancel(timer)
         self._timer = engine.timers.add(at, self._due, engine)

@@ -35,6 +35,11 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._queue_of)
 
+    @property
+    def behind(self) -> int:
+        """How many events wait to be passed on."""
+        return len(self._behind)
+
     def wants(self, kind: str, queue_name: str) -> bool:
         """Say whether somebody listens to the queue."""
         return queue_name in self._of_queue and kind in OF_JOBS

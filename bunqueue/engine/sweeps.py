@@ -23,6 +23,7 @@ from bunqueue.engine.outcomes import CRON_KEY_PREFIX, charge
 from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue
+from bunqueue.engine.sizes import Census
 from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import ACTIVE, QUEUED
 
@@ -41,7 +42,7 @@ LOOKED_AT_US: Final = 1
 CHARGED_US: Final = 40
 DROPPED_US: Final = 8
 SHRUNK_US: Final = 200
-QUEUE_US: Final = 3
+QUEUE_US: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,10 @@ def tick(engine: "Engine", now: int) -> int:
     """
     engine.last_now = now
     _count_no_silence(engine, now)
-    fired = engine.timers.run(now, TIMERS_PER_TICK)
-    next_at = now if fired == TIMERS_PER_TICK else engine.timers.next_at
+    next_at = float("inf")
+    for timers in (engine.timers, engine.moments):
+        fired = timers.run(now, TIMERS_PER_TICK)
+        next_at = min(next_at, now if fired == TIMERS_PER_TICK else timers.next_at)
     engine.works.turn(engine, now)
     for row in TIMED:
         due_at = engine.timed_at.get(row.name)
@@ -154,8 +157,8 @@ def arm_ttl(engine: "Engine", job: Job) -> None:
     """Have the job looked at when its time to live is over."""
     extra = job.own_extra()
     if extra.ttl_timer is not None:
-        engine.timers.cancel(extra.ttl_timer)
-    extra.ttl_timer = engine.timers.add(job.ttl_ends_at + 1, _ttl_over, engine, job)
+        engine.moments.cancel(extra.ttl_timer)
+    extra.ttl_timer = engine.moments.add(job.ttl_ends_at + 1, _ttl_over, engine, job)
 
 
 def live_again(engine: "Engine", job: Job, now: int) -> None:
@@ -354,12 +357,14 @@ def cleanup(engine: "Engine", now: int) -> Work[None]:
     has_shrunk = engine.index.has_shrunk()
     if engine.on_tidy is not None:
         engine.on_tidy(has_shrunk)
+    census = Census()
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
-        for some in parts(list(queue.keys.items()), LOOKED_AT_PER_STEP):
-            for key, entry in some:
-                if entry.until is not None and entry.until <= now and queue.keys.get(key) is entry:
+        for some in parts(list(queue.keys), LOOKED_AT_PER_STEP):
+            for key in some:
+                entry = queue.keys.get(key)
+                if entry is not None and entry.until is not None and entry.until <= now:
                     del queue.keys[key]
             now = yield len(some) * LOOKED_AT_US
         if queue.run_set.groups is not None:
@@ -368,7 +373,10 @@ def cleanup(engine: "Engine", now: int) -> Work[None]:
                 now = yield len(groups) * LOOKED_AT_US
         if engine.queues.get(queue.name) is queue and _is_traceless(queue, now):
             engine.close_queue(queue)
+        else:
+            census.add(queue)
         now = yield QUEUE_US
+    engine.census = census
 
 
 def _is_traceless(queue: Queue, now: int) -> bool:

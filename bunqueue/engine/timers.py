@@ -1,7 +1,12 @@
 """Deadlines that fire once: timeouts of runs, expiry of jobs, ends of long polls.
 
 A heap with lazy removal. What was cancelled stays until it is due or until more than half of the
-heap is cancelled, whichever is first, so the heap is proportional to what still waits.
+heap is cancelled, whichever is first, so the heap is proportional to what still waits. To build a
+heap of a million anew takes a tenth of a second, so that is done by and by: the old heap gives its
+last entries, some with each cancellation, to a new one. Until it is empty both are looked at; a
+heap that loses its last entry stays one.
+
+A step of the wall clock moves all deadlines at once: they are kept without it.
 """
 
 import heapq
@@ -9,28 +14,37 @@ from collections.abc import Callable
 from typing import Any
 
 COMPACT_ABOVE = 1024  # smaller heaps are not worth rebuilding
+MOVED_PER_CANCEL = 4  # entries: half of a heap is live, so it is through when that has gone too
 
-# [due at, number, action or None once cancelled, first argument, second argument]
+# [due at but for the steps of the clock, number, action or None once cancelled, first argument,
+# second argument]
 Timer = list[Any]
 
 
 class Timers:
-    """The engine's heap of deadlines."""
+    """A heap of deadlines."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
+        self._old: list[Timer] = []  # given up, entry by entry
         self._number = 0
         self._cancelled = 0
+        self._shifted_ms = 0
         self.next_at: float = float("inf")
         self.on_sooner: Callable[[int], None] | None = None
 
     def __len__(self) -> int:
-        return len(self._heap) - self._cancelled
+        return self.size - self._cancelled
+
+    @property
+    def size(self) -> int:
+        """How many entries there are, those that were cancelled among them."""
+        return len(self._heap) + len(self._old)
 
     def add(self, at: int, action: Callable[..., None], first: Any, second: Any = None) -> Timer:
         """Have ``action(first, second, now)`` called at ``at`` (epoch ms)."""
         self._number += 1
-        timer: Timer = [at, self._number, action, first, second]
+        timer: Timer = [at - self._shifted_ms, self._number, action, first, second]
         heapq.heappush(self._heap, timer)
         if at < self.next_at:
             self.next_at = at
@@ -38,37 +52,60 @@ class Timers:
                 self.on_sooner(at)
         return timer
 
+    def due_at(self, timer: Timer) -> int:
+        """Return when the timer is due, epoch ms."""
+        at: int = timer[0] + self._shifted_ms
+        return at
+
     def cancel(self, timer: Timer) -> None:
         """Make sure that the action is not called; harmless if it was."""
         if timer[2] is None:
             return
         timer[2] = timer[3] = timer[4] = None
         self._cancelled += 1
-        if self._cancelled > COMPACT_ABOVE and self._cancelled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2] is not None]
-            heapq.heapify(self._heap)
-            self._cancelled = 0
+        if self._old:
+            self._move_on()
+        elif self._cancelled > COMPACT_ABOVE and self._cancelled * 2 > len(self._heap):
+            self._old, self._heap = self._heap, []
+            self._move_on()
+
+    def _move_on(self) -> None:
+        """Let the old heap give some entries to the new one, those that were not cancelled."""
+        old = self._old
+        for _ in range(min(MOVED_PER_CANCEL, len(old))):
+            timer = old.pop()
+            if timer[2] is None:
+                self._cancelled -= 1
+            else:
+                heapq.heappush(self._heap, timer)
 
     def run(self, now: int, at_most: int) -> int:
         """Fire what is due, at most so many; return how many fired."""
         fired = 0
-        while self._heap and fired < at_most:
-            if self._heap[0][2] is None:
-                heapq.heappop(self._heap)
+        while fired < at_most:
+            heap = self._first()
+            if not heap:
+                break
+            if heap[0][2] is None:
+                heapq.heappop(heap)
                 self._cancelled -= 1
                 continue
-            if self._heap[0][0] > now:
+            if self.due_at(heap[0]) > now:
                 break
-            _, _, action, first, second = timer = heapq.heappop(self._heap)
+            _, _, action, first, second = timer = heapq.heappop(heap)
             timer[2] = timer[3] = timer[4] = None
             fired += 1
             action(first, second, now)
-        self.next_at = self._heap[0][0] if self._heap else float("inf")
+        heap = self._first()
+        self.next_at = self.due_at(heap[0]) if heap else float("inf")
         return fired
 
+    def _first(self) -> list[Timer]:
+        """Return the heap with the first entry of all."""
+        heap, old = self._heap, self._old
+        return old if old and (not heap or old[0] < heap[0]) else heap
+
     def shift(self, delta_ms: int) -> None:
-        """Move every deadline, after the wall clock jumped; the order stays."""
-        for timer in self._heap:
-            timer[0] += delta_ms
-        if self._heap:
-            self.next_at = self._heap[0][0]
+        """Move every deadline, after the wall clock jumped."""
+        self._shifted_ms += delta_ms
+        self.next_at += delta_ms

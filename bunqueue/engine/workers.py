@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
     from bunqueue.engine.ports import Peer
 
+WORKERS_MAX = 50_000  # registered at a time: as many as per-queue counters, engine.md 12
 FORGET_AFTER_SPANS = 3  # a worker silent for so many timeouts is forgotten, engine.md 8
 
 
@@ -64,7 +65,8 @@ def register_worker(
 ) -> RegisteredWorker:
     """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on.
 
-    An update keeps the name, the moment of registration and what is not given.
+    An update keeps the name, the moment of registration and what is not given. Beyond
+    ``WORKERS_MAX`` the one that has been silent longest goes; its next heartbeat tells it so.
 
     Args:
         started_at: The worker's own moment of starting, epoch ms; None is now.
@@ -72,6 +74,9 @@ def register_worker(
     key = worker_id or engine.ids.new(now)
     worker = engine.workers.get(key)
     if worker is None:
+        if len(engine.workers) >= WORKERS_MAX:
+            silent = min(engine.workers.values(), key=lambda each: each.seen_at)
+            unregister_worker(engine, silent.id)
         worker = engine.workers[key] = RegisteredWorker(key, now)
         worker.name = name
         if started_at is not None:

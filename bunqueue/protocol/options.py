@@ -32,6 +32,7 @@ DATA_CHARS_MAX = 10_485_760  # wire.md 4.2: the JSON form of a job's data
 KEEP_LOGS_MAX = 100  # log lines kept per job, engine.md 6.2
 BACKOFF_MS_DEFAULT = 1000
 BACKOFF_MS_CAP = 3_600_000  # no retry waits longer, engine.md 4.1
+SHARED_BYTES_MAX = 4_096  # of a set's lists, maps and texts; one that holds more is nobody else's
 OPTION_SETS_MAX = 2000  # interned option sets; when there are more, sharing begins anew
 
 
@@ -359,6 +360,8 @@ def shared_options(request: Mapping[str, Any]) -> JobOptions:
         options = JobOptions(
             {name: request[name] for name in _SHARED_NAMES if request.get(name) is not None}
         )
+        if sum(len(value) for value in key if isinstance(value, (bytes, str))) > SHARED_BYTES_MAX:
+            return options
         if len(_interned) >= OPTION_SETS_MAX:  # sets that come once must not end it for the rest
             _interned.clear()
             _interned[_NONE_GIVEN] = DEFAULT_OPTIONS

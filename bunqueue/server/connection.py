@@ -199,6 +199,11 @@ class Connection:
         """Some answers have still to be sent, or wait for nothing but their commit."""
         return self._holding > 0 or bool(self._out)
 
+    @property
+    def unread_bytes(self) -> int:
+        """How much has come and could not be run yet: a part of a frame, or what is kept."""
+        return sum(map(len, self._pieces))
+
     # -- in --
 
     def received(self, data: bytes) -> None:

@@ -9,6 +9,12 @@ from bunqueue.protocol.findings import Finding
 from bunqueue.server import memory, risks
 from bunqueue.server.prometheus import Prometheus
 
+Sizes = Callable[[], tuple[dict[str, int], dict[str, int]]]
+
+
+def _no_sizes() -> tuple[dict[str, int], dict[str, int]]:
+    return {}, {}
+
 
 class ServerHost(LocalHost):
     """Fulfils ``commands.peer.Host`` for a server: ports, figures for Prometheus, webhooks."""
@@ -19,6 +25,7 @@ class ServerHost(LocalHost):
         connections: Callable[[], dict[str, int]],
         settings: Settings,
         targets: AllowedTargets,
+        sizes: Sizes = _no_sizes,
     ) -> None:
         """Prepare.
 
@@ -27,12 +34,13 @@ class ServerHost(LocalHost):
             connections: Counts the open connections by kind.
             settings: The server's.
             targets: Where webhooks may go beside global addresses.
+            sizes: Returns what server and storage hold: name -> entries, and name -> bytes.
         """
         super().__init__(broker.storage, broker.engine.latencies, broker.clock)
         self.targets = targets
         self._connections = connections
         self._settings = settings
-        self._prometheus = Prometheus(broker, settings.metrics_queues_max)
+        self._prometheus = Prometheus(broker, settings.metrics_queues_max, sizes)
 
     def prometheus(self) -> str:
         """Return all figures as text for Prometheus."""

@@ -167,6 +167,11 @@ class Link:
         self._discard_s = DISCARD_S_MAX
         self.connection = Connection(broker, self, name, rate)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the peer has still to read."""
+        return self._unsent_bytes
+
     def run(self) -> None:
         """Serve the connection in the current greenlet. Waits until it has ended."""
         connection = self.connection

@@ -117,6 +117,7 @@ class Server:
             self.connections,
             settings,
             targets,
+            self.sizes,
         )
         self.deliveries = Deliveries(
             self.broker,
@@ -130,6 +131,16 @@ class Server:
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""
         return {"tcp": len(self.tcp.links), "ws": 0, "sse": 0}
+
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return name -> entries of what server and storage hold, and name -> bytes."""
+        entries = {"http_connections": self.http.connections()}
+        buffers: dict[str, int] = {}
+        for part in (self.broker.storage, self.tcp, self.deliveries):
+            more_entries, more_buffers = part.sizes()
+            entries |= more_entries
+            buffers |= more_buffers
+        return entries, buffers
 
     def start(self) -> Started:
         """Bind both ports and begin the timed work.

@@ -9,7 +9,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,28 @@ LATENCIES: Final = {
     "pull": "Time from the arrival of a pull that finds a job to its answer.",
     "ack": "Time from the arrival of an acknowledgement to its answer.",
 }
+# What ``sizes`` returns: name -> what is counted.
+SERVER_ENTRIES: Final = {
+    "http_connections": "Open HTTP connections.",
+    "connections": "Open TCP connections.",
+    "waiting_commands": "Commands of connections that wait.",
+    "held_jobs": "Jobs that connections have in work.",
+    "webhook_queues": "Webhooks with deliveries.",
+    "webhook_deliveries": "Deliveries that wait.",
+    "backlog_jobs": "Jobs to be written.",
+    "backlog_rows": "Rows of other tables to be written.",
+    "backlog_operations": "Operations that await their commit.",
+    "backlog_answers": "Answers and events that await a commit.",
+    "backlog_readers": "Connections that are not read from while the disk is behind.",
+}
+SERVER_BUFFERS: Final = {
+    "backlog": "Payload to be written.",
+    "unsent": "Answers that peers have not read.",
+    "unread": "Parts of frames, and what is read ahead.",
+    "webhooks": "Payload of deliveries that wait.",
+}
+ENTRIES: Final = "Entries of each collection in memory; those of queues ten seconds old."
+BUFFERS: Final = "Payload that is kept for the disk, for peers and for webhooks."
 TRANSPORTS: Final = {"tcp": "tcp", "ws": "websocket", "sse": "sse"}
 # Families about backups, all at rest: (name, help), and those that count.
 BACKUP_GAUGES: Final = {
@@ -74,6 +96,7 @@ class Prometheus:
         self,
         broker: Broker,
         queues_max: int,
+        sizes: Callable[[], tuple[dict[str, int], dict[str, int]]],
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; reads nothing yet.
@@ -81,10 +104,12 @@ class Prometheus:
         Args:
             broker: Whose figures.
             queues_max: Queues that get series of their own.
+            sizes: Returns what server and storage hold: name -> entries, and name -> bytes.
             steady: Seconds, for the cache.
         """
         self._broker = broker
         self._queues_max = queues_max
+        self._sizes = sizes
         self._steady = steady
         self._text = ""
         self._made_s: float | None = None
@@ -126,6 +151,10 @@ class Prometheus:
             "transport",
             {TRANSPORTS[kind]: count for kind, count in host.connections().items()},
         )
+        entries, buffers = self._sizes()
+        entries = engine.collection_sizes() | entries
+        yield _labelled("collection_entries", ENTRIES, "collection", entries)
+        yield _labelled("buffer_bytes", BUFFERS, "buffer", buffers)
         for name, (told, value) in BACKUP_GAUGES.items():
             yield _gauge(f"backup_{name}", told, value)
         for name, told in BACKUP_COUNTERS.items():
@@ -215,7 +244,7 @@ def _counter(name: str, told: str, value: float, prefix: str = PREFIX) -> Any:
     return CounterMetricFamily(prefix + name, told, value=value)
 
 
-def _labelled(name: str, told: str, label: str, values: dict[str, float]) -> Any:
+def _labelled(name: str, told: str, label: str, values: Mapping[str, float]) -> Any:
     from prometheus_client.core import GaugeMetricFamily
 
     family = GaugeMetricFamily(PREFIX + name, told, labels=[label])

@@ -59,6 +59,18 @@ class TcpServer(Acceptor):
         for link in list(self.links):
             link.finish(discard_s=0)
 
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return name -> entries of what the connections hold, and name -> bytes."""
+        waiting = held = unsent = unread = 0
+        for link in self.links:
+            connection = link.connection
+            waiting += len(connection.parked)
+            held += len(connection.held)
+            unsent += link.unsent_bytes
+            unread += connection.unread_bytes
+        entries = {"connections": len(self.links), "waiting_commands": waiting, "held_jobs": held}
+        return entries, {"unsent": unsent, "unread": unread}
+
     def handle(self, sock: Any, address: Any) -> None:
         """Serve one connection. Waits until it has ended."""
         name = name_of(address)

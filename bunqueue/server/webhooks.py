@@ -97,6 +97,15 @@ class Deliveries:
             sender = self._senders[webhook.id] = _Sender(self, webhook)
         sender.put(event)
 
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return name -> entries of the queues, and name -> bytes."""
+        senders = self._senders.values()
+        entries = {
+            "webhook_queues": len(senders),
+            "webhook_deliveries": sum(len(sender.waiting) for sender in senders),
+        }
+        return entries, {"webhooks": sum(sender.size_bytes for sender in senders)}
+
     def drop(self, webhook_id: str) -> None:
         """Forget what waits for a webhook."""
         sender = self._senders.pop(webhook_id, None)
@@ -154,7 +163,7 @@ class _Sender:
     """The queue of one webhook, and the greenlet that works it off.
 
     Attributes:
-        waiting: Events to deliver, the one in work first.
+        waiting: Events to deliver, the one in work first; ``size_bytes`` of payload.
         greenlet: Works them off.
     """
 
@@ -162,7 +171,7 @@ class _Sender:
         self._deliveries = deliveries
         self._webhook = webhook
         self.waiting: deque[Event] = deque()
-        self._bytes = 0
+        self.size_bytes = 0
         self._is_full = False
         self.greenlet = gevent.spawn(self._run)
 
@@ -170,7 +179,7 @@ class _Sender:
         """Add a delivery, or give it up when too much waits."""
         size = len(event.payload or b"")
         if len(self.waiting) >= WAITING_MAX or (
-            self.waiting and self._bytes + size > WAITING_BYTES_MAX
+            self.waiting and self.size_bytes + size > WAITING_BYTES_MAX
         ):
             if not self._is_full:
                 self._is_full = True
@@ -178,7 +187,7 @@ class _Sender:
             self._deliveries.count(self._webhook, False)
             return
         self.waiting.append(event)
-        self._bytes += size
+        self.size_bytes += size
 
     def stop(self) -> None:
         """Give up what waits, the delivery in work too."""
@@ -190,7 +199,7 @@ class _Sender:
             while self.waiting:
                 self._deliveries.send(self._webhook, self.waiting[0])
                 if self.waiting:
-                    self._bytes -= len(self.waiting.popleft().payload or b"")
+                    self.size_bytes -= len(self.waiting.popleft().payload or b"")
         finally:  # whatever happened: the next event gets a queue that works
             self._deliveries.ended(self, self._webhook)
 

@@ -189,6 +189,22 @@ class MutationLog(Notes):
         in_flight = self._in_flight
         return len(self._dirty) + (len(in_flight.jobs) if in_flight is not None else 0)
 
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return name -> entries of what waits for the disk, and name -> bytes."""
+        in_flight = self._in_flight
+        flying = ({}, [], [], 0) if in_flight is None else (
+            in_flight.puts, in_flight.ops, in_flight.held, in_flight.size_bytes
+        )  # fmt: skip
+        puts, ops, held, size_bytes = flying
+        entries = {
+            "backlog_jobs": self.backlog_rows,
+            "backlog_rows": len(self._puts) + len(puts),
+            "backlog_operations": len(self._ops) + len(ops),
+            "backlog_answers": len(self._held) + len(held),
+            "backlog_readers": len(self._relief),
+        }
+        return entries, {"backlog": self._size_bytes + size_bytes}
+
     @property
     def is_congested(self) -> bool:
         """Whether connections should not be read from until ``on_relief`` calls.

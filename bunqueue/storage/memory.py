@@ -70,6 +70,10 @@ class MemoryStorage:
         """Return that all is well."""
         return {"diskFull": False, "error": None, "since": None}
 
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return that nothing waits."""
+        return {}, {}
+
     def load(self) -> "NothingSaved":
         """Return an empty file's content."""
         return NothingSaved()

@@ -13,7 +13,13 @@ from bunqueue.engine.job import NO_EXTRA, DeadLetter, Extra, Job
 from bunqueue.engine.ports import BODY, NEW, REMOVED, STATE
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, PARKED, QUEUED
 from bunqueue.protocol.codec import pack, unpack
-from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_SETS_MAX, JobOptions, shared_options
+from bunqueue.protocol.options import (
+    DEFAULT_OPTIONS,
+    OPTION_SETS_MAX,
+    SHARED_BYTES_MAX,
+    JobOptions,
+    shared_options,
+)
 from bunqueue.storage import schema
 from bunqueue.storage.schema import JOBS
 from bunqueue.storage.schema import STATE as STATE_TABLE
@@ -224,9 +230,12 @@ def _packed_options(options: JobOptions) -> bytes:
     """Return the stored form of an option set; sets are shared, so it is made once."""
     packed = _packed.get(options)
     if packed is None:
+        packed = pack(options.given)
+        if len(packed) > SHARED_BYTES_MAX:
+            return packed
         if len(_packed) >= OPTION_SETS_MAX:
             _packed.clear()
-        packed = _packed[options] = pack(options.given)
+        _packed[options] = packed
     return packed
 
 

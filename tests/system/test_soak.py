@@ -1,4 +1,4 @@
-"""A minute of the client's soak: nothing grows. The long form is ``loadtests/soak_client.py``."""
+"""A minute of each soak: nothing grows. The long forms are in ``loadtests``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,24 @@ def test_a_minute_of_misuse_leaves_nothing_behind() -> None:
     start = ["-m", "gevent.monkey", "--module"] if is_patched() else ["-m"]
     command = [sys.executable, *start, "loadtests.soak_client"]
     command += ["--minutes", str(MINUTES), "--restart-s", str(RESTART_S)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RUN_S_MAX,
+    )
+
+    assert 0 == done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_a_broker_that_has_seen_many_jobs_holds_no_more_than_before() -> None:
+    command = [sys.executable, "-m", "loadtests.soak_broker", "--jobs=20000", "--rounds=20"]
+    command += ["--names=400", "--completed=800", "--minutes-kept=300"]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import clock_steps
 from tests.support.engine import World, persistent_world
 
 SECOND = 1_000
@@ -472,3 +473,100 @@ def test_a_clock_set_back_between_two_starts_changes_no_order(world: World) -> N
     again.clock.ms += SECOND
 
     assert ["first", "second"] == again.restart().pull_all()
+
+
+# -- many jobs ------------------------------------------------------------------------------------
+
+
+def many(world: World, count: int, **options: Any) -> list[str]:
+    """Push many jobs."""
+    jobs = [{"name": "n", "data": number, **options} for number in range(count)]
+    ids: list[str] = []
+    for begin in range(0, count, 500):
+        ids += world.ok("PUSHB", queue="q", jobs=jobs[begin : begin + 500])["ids"]
+    return ids
+
+
+def moments(world: World, ids: list[str]) -> list[int]:
+    """Return when the jobs are due."""
+    return [world.engine.index.get(job_id).run_at for job_id in ids]
+
+
+def test_many_jobs_follow_a_step_in_slices_and_none_falls_due_meanwhile(world: World) -> None:
+    ids = many(world, 5_000, delay=HOUR)
+    for job_id in ids:
+        world.engine.index.get(job_id).attempts = 1  # they wait for a span
+    due_at = moments(world, ids)
+
+    world.clock.ms += DAY
+    world.engine.clock_jumped(DAY)
+
+    assert 1 == world.engine.works.unfinished
+    assert world.pull() is None
+    world.forward(100)
+    assert 0 == world.engine.works.unfinished
+    assert [at + DAY for at in due_at] == moments(world, ids)
+    assert {"delayed": 5_000} == world.counts()
+    world.forward(HOUR)
+    assert ids == [world.pull() for _ in ids]
+
+
+def test_a_second_step_is_followed_after_the_first(world: World) -> None:
+    ids = many(world, 5_000, delay=HOUR)
+    for job_id in ids:
+        world.engine.index.get(job_id).attempts = 1
+    due_at = moments(world, ids)
+
+    for delta in (DAY, -HOUR):
+        world.clock.ms += delta
+        world.engine.clock_jumped(delta)
+    world.forward(200)
+
+    assert [] == world.engine.clock_steps
+    assert [at + DAY - HOUR for at in due_at] == moments(world, ids)
+    world.forward(HOUR)
+    assert ids == [world.pull() for _ in ids]
+
+
+def test_many_ready_jobs_keep_their_place_while_a_clock_set_back_is_followed(world: World) -> None:
+    ids = many(world, 6_000)
+
+    world.clock.ms -= DAY
+    world.engine.clock_jumped(-DAY)
+    assert 1 == world.engine.works.unfinished
+    late = world.push()
+    first = world.pull()
+    world.forward(100)
+
+    assert 0 == world.engine.works.unfinished
+    assert [*ids, late] == [first, *(world.pull() for _ in ids)]
+
+
+def test_a_step_that_cannot_be_followed_holds_no_queue_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.push(delay=HOUR)
+    monkeypatch.setattr(clock_steps, "_is_span", None)  # whatever goes wrong
+
+    world.clock.ms += MINUTE
+    with pytest.raises(TypeError):
+        world.engine.clock_jumped(MINUTE)
+
+    assert [] == world.engine.clock_steps
+    world.forward(HOUR)
+    assert world.pull() is not None
+
+
+@pytest.mark.parametrize("delta", [MINUTE, -MINUTE])
+def test_a_time_to_live_ends_when_the_clock_says_so_though_nobody_looks(
+    world: World, delta: int
+) -> None:
+    ids = [world.push(ttl=2 * MINUTE) for _ in range(300)]
+    assert ids
+
+    step(world, delta)
+    world.forward(2 * MINUTE - delta - 1)
+    assert {"waiting": 300} == world.counts()
+    world.forward(10)
+
+    assert {} == world.counts()

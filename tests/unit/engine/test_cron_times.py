@@ -22,6 +22,7 @@ from hypothesis import strategies as some
 from bunqueue.engine.cron_text import Schedule, parse
 from bunqueue.engine.cron_times import (
     MOMENT_MS_MAX,
+    _zone_of,
     after_interval,
     next_run,
     zone_of,
@@ -319,3 +320,17 @@ def test_the_next_run_is_always_later(
         # Asked from anywhere in between, the answer is the same: nothing is kept between calls.
         assert at == next_run(schedule, zone_of(zone), (before + at) // 2)
         before = at
+
+
+def test_a_zone_in_any_case_is_kept_once() -> None:
+    zone_of("Europe/Berlin")
+    before = _zone_of.cache_info().currsize
+
+    for number in range(1, 200):
+        letters = [
+            letter.upper() if number >> place & 1 else letter.lower()
+            for place, letter in enumerate("europe/berlin")
+        ]
+        assert zone_of("Europe/Berlin") is zone_of("".join(letters))
+
+    assert before == _zone_of.cache_info().currsize

@@ -210,3 +210,17 @@ def test_any_history_comes_out_as_a_sorted_list_says(steps: list[tuple[Any, ...]
         assert min((job.run_at for job in queued if job.run_at > now), default=None) == (
             run_set.next_due_at()
         )
+
+
+def test_the_lanes_of_priorities_that_have_gone_go_too() -> None:
+    run_set = fill(make(0))
+    for number in range(1, 3_001):
+        gone = make(number, priority=number)
+        run_set.enter(gone, 0)
+        run_set.leave(gone)
+        gone.place = GONE
+
+    run_set.tidy()
+
+    assert [0] == run_set.order
+    assert [0] == list(run_set.lanes)

@@ -229,3 +229,36 @@ def test_old_queues_that_live_on_keep_no_figures_of_others(
 
     assert {"a", "b", "c"} < set(world.engine.metrics)
     assert 5 >= len(world.engine.metrics)
+
+
+def test_the_minutes_of_all_queues_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MINUTES_MAX", 40)
+    world = persistent_world()
+    for _ in range(30):
+        for name in ("a", "b", "c", "d"):
+            job_id = world.push(name)
+            world.pull(name)
+            world.ok("ACK", id=job_id)
+        world.forward(MINUTE)
+
+    kept = sum(len(each.minutes) for each in world.engine.metrics.values())
+    assert 30 < kept <= 44  # each queue has the minute that runs besides
+    assert kept == world.engine.metric_minutes
+    assert len(world.storage.tables["metrics_minute"]) <= 44
+    assert (30, 0) == world.engine.queue_totals("a")
+
+
+def test_what_is_kept_of_minutes_is_counted_through_forgetting_and_a_restart() -> None:
+    world = persistent_world()
+    for _ in range(5):
+        for name in ("a", "b"):
+            job_id = world.push(name)
+            world.pull(name)
+            world.ok("ACK", id=job_id)
+        world.forward(MINUTE)
+    world.ok("Obliterate", queue="a", force=True)
+    again = world.restart()
+
+    for each in (world, again):
+        kept = sum(len(each.minutes) for each in each.engine.metrics.values())
+        assert 0 < kept == each.engine.metric_minutes

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.job import OLD_ERROR_CHARS_MAX
+from bunqueue.engine.outcomes import ERROR_CHARS_MAX, STACK_CHARS_MAX
 from tests.support.engine import World, persistent_world
 
 BACKOFF = {"type": "fixed", "delay": 10_000}  # a retry waits 8..12 s
@@ -483,3 +485,17 @@ def test_wait_job_is_not_answered_before_the_completion_is_on_disk() -> None:
     world.settle()
 
     assert {"ok": True, "completed": True, "result": 1} == answer.reply
+
+
+def test_only_the_newest_failures_keep_a_long_text(world: World) -> None:
+    job_id = world.push(maxAttempts=100, backoff=0, stackTraceLimit=100)
+    for _ in range(40):
+        assert job_id == world.pull()
+        world.ok("FAIL", id=job_id, error="e" * 40_000, stack=["s" * 1_000] * 100)
+        world.forward(10_000)
+
+    extra = world.engine.index.get(job_id).extra
+    texts = [entry[4] for entry in extra.history] + [line[2] or "" for line in extra.timeline]
+    assert ERROR_CHARS_MAX == len(extra.last_error) == len(extra.history[-1][4])
+    assert sum(map(len, texts)) < 2 * ERROR_CHARS_MAX + len(texts) * OLD_ERROR_CHARS_MAX
+    assert sum(map(len, extra.stacktrace)) <= STACK_CHARS_MAX

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bunqueue.engine.timers import COMPACT_ABOVE, Timers
+from bunqueue.engine import timers as timers_module
+from bunqueue.engine.timers import COMPACT_ABOVE, MOVED_PER_CANCEL, Timers
 
 Fired = list[tuple[Any, Any, int]]
 
@@ -114,8 +115,61 @@ def test_cancelled_timers_do_not_pile_up(note: Any) -> None:
         timers.cancel(timers.add(10**9, note, None))
 
     assert 1 == len(timers)
-    assert len(timers._heap) <= 2 * COMPACT_ABOVE + 2
-    assert kept in timers._heap
+    assert timers.size <= 2 * COMPACT_ABOVE + 2
+    assert kept in timers._heap + timers._old
+
+
+def test_no_cancellation_pays_for_the_whole_heap(note: Any) -> None:
+    timers = Timers()
+    added = [timers.add(number, note, number) for number in range(40_000)]
+    steps = []
+    for timer in added[::2] + added[1::4]:
+        before = sum(map(len, (timers._heap, timers._old)))
+        timers.cancel(timer)
+        steps.append(before - timers.size)
+
+    assert max(steps) <= MOVED_PER_CANCEL
+    assert len(timers) <= timers.size <= 2 * len(timers) + COMPACT_ABOVE + MOVED_PER_CANCEL
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 50)),
+            st.tuples(st.just("cancel"), st.integers(0, 10_000)),
+            st.tuples(st.just("run"), st.integers(0, 50)),
+            st.tuples(st.just("shift"), st.integers(-50, 50)),
+        ),
+        max_size=200,
+    )
+)
+def test_a_heap_that_is_rebuilt_fires_like_one_that_is_not(steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timers_module, "COMPACT_ABOVE", 2)
+        timers, fired, expected = Timers(), [], {}
+        handles = []
+        for number, (step, value) in enumerate(steps):
+            if step == "add":
+                handles.append(timers.add(value, lambda one, _two, _now: fired.append(one), number))
+                expected[number] = [value, handles[-1]]
+            elif step == "cancel" and handles:
+                gone = handles[value % len(handles)]
+                timers.cancel(gone)
+                expected = {each: row for each, row in expected.items() if row[1] is not gone}
+            elif step == "shift":
+                timers.shift(value)
+                for row in expected.values():
+                    row[0] += value
+            elif step == "run":
+                fired.clear()
+                timers.run(value, 1000)
+                due = sorted((row[0], each) for each, row in expected.items() if row[0] <= value)
+                assert [each for _, each in due] == fired
+                for each in fired:
+                    del expected[each]
+            assert len(expected) == len(timers)
+            if expected and step == "run":
+                assert min(row[0] for row in expected.values()) >= timers.next_at
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=50), st.integers(0, 60))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import workers
 from tests.support.engine import START, World
 
 
@@ -149,3 +150,18 @@ def test_a_worker_that_registers_elsewhere_leaves_no_poll_on_its_old_link(world:
 
     assert lost.reply["job"] is None
     assert not others.is_there
+
+
+def test_more_workers_than_there_is_room_for_push_the_longest_silent_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "WORKERS_MAX", 3)
+    world = World()
+    for number in range(3):
+        world.ok("RegisterWorker", name="w", workerId=f"w{number}", queues=["q"])
+        world.forward(10)
+    world.ok("Heartbeat", id="w0")
+
+    world.ok("RegisterWorker", name="w", workerId="w3", queues=["q"])
+
+    assert ["w0", "w2", "w3"] == [worker.id for worker in world.engine.list_workers()]

@@ -18,6 +18,7 @@ from bunqueue.protocol.options import (
     sets_no_option,
     shared_options,
 )
+from bunqueue.storage import rows
 
 YEAR, DAY = 31_536_000_000, 86_400_000
 
@@ -223,3 +224,20 @@ def test_a_flag_is_read_as_javascript_reads_it(value: object, is_true: bool) -> 
     options = shared_options({"removeOnComplete": value, "failParentOnFailure": value})
 
     assert (is_true, is_true) == (options.remove_on_complete, options.fail_parent_on_failure)
+
+
+def test_sets_of_options_that_hold_much_are_not_kept() -> None:
+    small = {"tags": ["a"] * 10}
+    large = {"tags": [f"tag {number}" for number in range(1_000)]}
+
+    assert shared_options(small) is shared_options(dict(small))
+    assert shared_options(large) is not shared_options(dict(large))
+    assert large["tags"] == shared_options(large).tags
+
+
+def test_the_stored_form_of_a_set_that_holds_much_is_not_kept() -> None:
+    before = len(rows._packed)
+    large = shared_options({"tags": [f"tag {number}" for number in range(1_000)]})
+
+    assert rows._packed_options(large) == rows._packed_options(large)
+    assert before == len(rows._packed)

@@ -27,6 +27,7 @@ process_heap_total_bytes process_resident_memory_bytes build_info backup_enabled
 backup_scheduler_running backup_in_progress backup_interval_seconds backup_retention
 backup_consecutive_failures backup_last_success_timestamp_seconds
 backup_last_failure_timestamp_seconds backup_last_duration_seconds backup_last_size_bytes
+collection_entries buffer_bytes
 backup_attempts_total backup_successes_total backup_failures_total backup_overlap_rejections_total
 """
 STARRED = """
@@ -111,7 +112,7 @@ def test_only_so_many_queues_get_series_of_their_own() -> None:
 
 def test_a_text_serves_for_a_second(site: Site) -> None:
     moments = [10.0, 10.5, 11.1]
-    prometheus = Prometheus(site.broker, 100, lambda: moments.pop(0))
+    prometheus = Prometheus(site.broker, 100, lambda: ({}, {}), lambda: moments.pop(0))
     first = prometheus.text()
     site.go("PUSH", queue="q", name="n")
 
