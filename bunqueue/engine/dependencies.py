@@ -524,3 +524,7 @@ def restored(engine: "Engine", now: int) -> None:
                 note(job, "waiting", now)
                 show_parked(engine, job, now)
                 engine.storage.changed(job)
+            elif engine.settings.fails_orphans:  # the last process may have died before it did so
+                lost = next((one for one in sorted(ties.missing) if not exists(engine, one)), None)
+                if lost is not None:
+                    engine.graph.later(engine, fail_orphan, job, lost)
