@@ -1,9 +1,11 @@
 """Where a broker is and how to get in: address, token, TLS, and the settings of a link."""
 
+import logging
 import math
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,6 +17,8 @@ HOST_DEFAULT = "localhost"
 PORT_DEFAULT = 6789
 CONNECT_TIMEOUT_S_DEFAULT = 5.0
 COMMAND_TIMEOUT_S_DEFAULT = 10.0
+log = logging.getLogger("bunqueue.connection")
+
 TLS_KEYS = frozenset({"ca_file", "verify", "cert_file", "key_file", "server_hostname"})
 
 
@@ -54,6 +58,13 @@ class Endpoint:
             unknown = self.tls.keys() - TLS_KEYS
             if unknown:
                 raise TypeError(f"unknown tls option: {', '.join(sorted(unknown))}")
+            verify = self.tls.get("verify")
+            if verify is not None and not isinstance(verify, bool):
+                raise TypeError(f"tls option verify must be True or False, not {verify!r}")
+            if self.tls.get("key_file") and not self.tls.get("cert_file"):
+                raise ValueError("tls option key_file is given without cert_file")
+            if verify is False:
+                _tell_unverified(self.host, self.port)
         return replace(
             self,
             connect_timeout=timeout_s("connect_timeout", self.connect_timeout),
@@ -82,6 +93,12 @@ class Endpoint:
         if isinstance(self.tls, dict) and self.tls.get("server_hostname"):
             return str(self.tls["server_hostname"])
         return self.host
+
+
+@lru_cache(maxsize=256)
+def _tell_unverified(host: str, port: int) -> None:
+    """Warn of an address, once per process."""
+    log.warning("the broker's TLS certificate is not checked host=%s port=%d", host, port)
 
 
 def timeout_s(name: str, value: float | None) -> float | None:

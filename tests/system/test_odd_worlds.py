@@ -49,7 +49,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
         ("all_but_sockets", "thread", "since gevent has not patched socket"),
     ],
 )
-def test_a_client_works_however_gevent_has_patched(
+def test_a25_a_client_works_however_gevent_has_patched(
     how: str, executor: str, sentence: str | None, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     with Program(PROGRAMS / "odd_world.py", [how, shared_broker.port], directory=tmp_path) as told:
@@ -71,7 +71,7 @@ def test_a_client_works_however_gevent_has_patched(
     ],
     ids=" ".join,
 )
-def test_a_queue_of_a_module_works_under_gunicorn(
+def test_a25_a_queue_of_a_module_works_under_gunicorn(
     options: list[str], shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     with gunicorn(options, shared_broker, tmp_path) as port, ThreadPoolExecutor(CALLERS) as callers:

@@ -84,7 +84,7 @@ def spelled(url: str, *allowed: str) -> str | None:
     return None
 
 
-def test_an_operator_can_allow_addresses_networks_and_names() -> None:
+def test_a24_an_operator_can_allow_addresses_networks_and_names() -> None:
     assert spelled("http://10.1.2.3/") == "Webhook URL cannot point to private IP"
     assert spelled("http://10.1.2.3/", "10.1.0.0/16") is None
     assert spelled("http://10.2.2.3/", "10.1.0.0/16") is not None

@@ -179,7 +179,7 @@ def test_any_other_answer_is_given_up_after_all_tries(receiver: Receiver, status
     assert 3 == len(receiver.got)
 
 
-def test_what_a_receiver_says_instead_of_http_does_not_fill_the_log(
+def test_a24_what_a_receiver_says_instead_of_http_does_not_fill_the_log(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -194,7 +194,7 @@ def test_what_a_receiver_says_instead_of_http_does_not_fill_the_log(
     assert 400 > len(line)
 
 
-def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
+def test_a24_a_redirect_is_not_followed(receiver: Receiver) -> None:
     other = Receiver()
     receiver.answers = [b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:%d/\r\n\r\n" % other.port]
     talk = Talk()
@@ -206,7 +206,7 @@ def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     other.close()
 
 
-def test_a_receiver_that_is_silent_is_given_up(
+def test_a24_a_receiver_that_is_silent_is_given_up(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "DELIVERY_S_MAX", 0.5)
@@ -290,7 +290,7 @@ def resolving(*addresses: str) -> Callable[[str, int], list[str]]:
     ["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "::127.0.0.1",
      "2002:7f00:1::", "64:ff9b::7f00:1", "fe80::1%eth0", "fd00::1", "0.0.0.0", "100.64.0.1"],
 )  # fmt: skip
-def test_a_name_that_resolves_into_the_own_network_is_not_connected_to(
+def test_a24_a_name_that_resolves_into_the_own_network_is_not_connected_to(
     receiver: Receiver, address: str
 ) -> None:
     target = read_url(f"http://hook.example.com:{receiver.port}/")
@@ -310,7 +310,7 @@ def test_a_spelled_address_is_judged_at_delivery_too(receiver: Receiver, host: s
     assert [] == receiver.got
 
 
-def test_what_was_judged_is_what_is_connected_to(receiver: Receiver) -> None:
+def test_a24_what_was_judged_is_what_is_connected_to(receiver: Receiver) -> None:
     """A name that resolves to something else the second time is asked once only."""
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     target = read_url(f"http://hook.example.com:{receiver.port}/")
