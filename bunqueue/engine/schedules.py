@@ -261,7 +261,11 @@ def _settle(engine: "Engine", cron: Cron, now: int) -> None:
     timetable = cron.timetable
     if planned_at <= now:
         leaves = cron.definition.skip_missed or cron.definition.skip_if_no_worker
-        if not leaves or (doubt == CLOCK_SET and now - planned_at < LATE_MS_MAX):
+        if doubt == CLOCK_SET:
+            is_late = now - planned_at < LATE_MS_MAX
+        else:  # it fell due after the start, before anybody looked
+            is_late = planned_at > engine.started_at
+        if not leaves or is_late:
             return  # one run makes up for all that were missed
         following = timetable.following(planned_at, now)
         log.info("missed runs were left out name=%s since_ms=%d", cron.name, now - planned_at)

@@ -92,6 +92,11 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "test_a20_half_closed_peers_leave_nothing_behind",
     ),
     "A21": ("test_a21_no_page_and_no_route_that_changes_anything",),
+    "A22": (  # secrets in what is printed and logged
+        "test_a22_no_secret_is_in_any_output",
+        "test_a22_a_worker_shows_no_token",
+        "test_a22_a_setting_that_cannot_work_is_refused_without_a_secret",
+    ),
     "A23": (  # TLS that is silently weak
         "test_a23_every_weakness_of_a_certificate_fails_and_says_why",
         "test_a23_a_tls_client_does_not_fall_back_to_plain_text",
@@ -117,7 +122,6 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 
 OPEN = {
     "A7": "needs several brokers on PostgreSQL; a broker here has a file of its own",
-    "A22": "belongs to tests/system/test_secrets.py, which looks for planted secrets everywhere",
     "A21": "its screens: there is no dashboard, so that only the routes can be tried",
 }
 

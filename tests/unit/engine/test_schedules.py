@@ -593,6 +593,18 @@ def test_a_run_that_is_due_after_the_restart_is_not_missed() -> None:
     assert {"waiting": 1} == again.counts()
 
 
+def test_a_run_that_falls_due_while_the_start_takes_its_time_is_not_missed() -> None:
+    world = persistent_world()
+    every(world, 10 * MINUTE)
+    world = restarted(world, after_ms=MINUTE)
+    cron = world.engine.schedules.by_name["c"]
+    cron.doubt = schedules.RESTARTED  # nobody has looked at it yet
+
+    world.leap(9 * MINUTE + SECOND)
+
+    assert (1, START + 20 * MINUTE) == (get(world)["executions"], get(world)["nextRun"])
+
+
 def test_missed_runs_are_left_out_by_default() -> None:
     world = persistent_world()
     every(world)
