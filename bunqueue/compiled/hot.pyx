@@ -1,9 +1,9 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False
 """PUSH, PULL, ACK and their batches in the ordinary case: the engine's part, and the frames.
 
-Four twins of engine functions come first: ``admit`` (``admission._admit_plain``), ``claim_plain``
-(the loop of ``claiming.claim``), ``complete`` (``outcomes._complete``) and the packing of an active
-job (``job_wire.pack_job``). Each looks first whether the case is ordinary, before it changes
+Five twins of engine functions come first: ``admit`` (``admission._admit_plain``), ``claim_plain``
+(the loop of ``claiming.claim``), ``complete`` (``outcomes._complete``), ``forget_plain``
+(``places.forget``) and the packing of an active job (``job_wire.pack_job``). Each looks first whether the case is ordinary, before it changes
 anything, and says so if it is not; the Python function goes on from there.
 
 ``Runner`` then runs frames for a connection. It never decodes a payload: ``copied`` walks over the
@@ -68,7 +68,7 @@ cdef enum:
     SHOULD_COMMIT = 2
     COMMANDS_WAITING_MAX = 50  # server/connection.py
 
-cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED
+cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
 cdef object _publish, _withdraw, _park, _pulled, _pulled_many
 cdef object _names_part, _numbers_part, _pack_job, _options_of, _text_of
@@ -85,7 +85,7 @@ cdef bint _is_ready = False
 cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
     global NO_OPTIONS
-    global ADMITTED, QUEUED, ACTIVE, COMPLETED, DEFAULT_OPTIONS, _claim, _uncomplete
+    global ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE, DEFAULT_OPTIONS, _claim, _uncomplete
     global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit, _narrowed
     global _names_part, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
@@ -99,7 +99,7 @@ cdef learn():
     from bunqueue.protocol import codec, fields, options, replies
 
     ADMITTED, QUEUED = states.ADMITTED, states.QUEUED
-    ACTIVE, COMPLETED = states.ACTIVE, states.COMPLETED
+    ACTIVE, COMPLETED, GONE = states.ACTIVE, states.COMPLETED, states.GONE
     _publish, _withdraw = admission.publish, admission.withdraw
     _park, _pulled, _pulled_many = claiming.park, core._pulled, core._pulled_many
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
@@ -432,6 +432,31 @@ def complete_plain(engine, Job job, bytes result, now):
     core.complete(job, result, now)
     if (<QueueFields?> job.queue).waiters:
         engine.serve(job.queue, now)
+    return True
+
+
+def forget_plain(engine, Job job):
+    """Remove a completed job that concerns nobody; else change nothing and return False."""
+    cdef Core core = core_of(engine)
+    cdef QueueFields queue = job.queue
+    cdef dict piece
+    if (
+        job.place is not COMPLETED
+        or job.extra is not NO_EXTRA
+        or (core.waits and job.id in core.waits)
+        or (core.consumers and job.id in core.consumers)
+    ):
+        return False
+    del queue.completed[job.id]
+    core.retained.pop(job, None)
+    job.place = GONE
+    piece = core.pieces[hash(job.id) >> 32 & 255]
+    if piece.get(job.id) is job:
+        del piece[job.id]
+    if core.notes is not None:
+        core.notes.removed(job)
+    elif not core.is_memory:
+        core.storage.removed(job)
     return True
 
 

@@ -65,6 +65,9 @@ RELEASED_US = 25  # a job that its peer has left: loadtests/hub.py hang-up
 COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passed, engine.md 12
 
 
+_hot: Any = compiled.part("hot")
+
+
 class Totals:
     """Counts since the start."""
 
@@ -417,9 +420,10 @@ class Engine(EngineFields):
     def drop_oldest_completed(self) -> None:
         """Forget the kept job that completed first."""
         job = self.oldest_completed()
-        if job is not None:
-            with job.queue.shard.lock:
-                forget(self, job)
+        if job is None or (_hot is not None and _hot.forget_plain(self, job)):
+            return
+        with job.queue.shard.lock:
+            forget(self, job)
 
     # -- the life of a connection and of the broker -----------------------------------------------
 

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from bunqueue import compiled
 from bunqueue.engine.ids import Ids
 from bunqueue.engine.job import NO_EXTRA, Job
+from bunqueue.engine.places import forget
 from bunqueue.server.connection import Connection
 from tests.support.wire import HoldingStorage, frame_of, make_broker
 from tests.unit.server.test_connection import Line
 
+hot: Any = compiled.part("hot")
 pytestmark = pytest.mark.skipif(not compiled.IS_COMPILED, reason="the compiled core is not built")
 
 NOW = 1_700_000_000_000
@@ -388,3 +390,34 @@ def test_a_batch_with_options_that_is_done_in_slices_is_one_for_python() -> None
         data = frame_of(msgpack.packb({"cmd": "PUSHB", "queue": "q", "jobs": jobs}))
 
         assert is_for_python == (side.connection._runner.run(data, 0, NOW)[0] == 0)
+
+
+def test_a_completed_job_is_forgotten_by_both_alike() -> None:
+    """A plain one compiled, one with an id of its own by Python."""
+    python, compiled_one = Side(False, False, False), Side(True, False, False)
+    plain = {"cmd": "PUSH", "queue": "q", "name": "n"}
+    for side in (python, compiled_one):
+        for request in (plain, {**plain, "jobId": "own"}, plain):
+            side.say(frame_of(msgpack.packb(request)), True)
+        side.say(frame_of(msgpack.packb({"cmd": "PULLB", "queue": "q", "count": 3})), True)
+        ids = [job_id for job_id, _ in pulled_in(side.broker.engine)]
+        needing = {**plain, "dependsOn": [ids[2]]}
+        for request in (needing, {"cmd": "ACKB", "ids": ids}):
+            side.say(frame_of(msgpack.packb(request)), True)
+        engine = side.broker.engine
+        if side is python:
+            for job_id in ids:
+                forget(engine, engine.index.get(job_id))
+            continue
+        by_twin = []
+        for job_id in ids:
+            job = engine.index.get(job_id)
+            by_twin.append(hot.forget_plain(engine, job))
+            if not by_twin[-1]:
+                assert "completed" == job.place
+                forget(engine, job)
+            assert "gone" == job.place
+        assert by_twin[:2] == [True, False]
+
+    assert python.state() == compiled_one.state()
+    assert len(python.broker.engine.retained) == len(compiled_one.broker.engine.retained) == 0
