@@ -202,7 +202,7 @@ class Connection:
     @property
     def unread_bytes(self) -> int:
         """How much has come and could not be run yet: a part of a frame, or what is kept."""
-        return sum(map(len, self._pieces))
+        return sum(map(len, self._pieces)) + len(self._large or b"")
 
     # -- in --
 

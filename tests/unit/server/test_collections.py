@@ -162,17 +162,20 @@ server.connection.Connection.held: job: held_jobs
 server.connection.Connection.parked: connection x server.connection.COMMANDS_WAITING_MAX
 server.connection.Connection._pieces: connection x protocol.frames.FRAME_BYTES_MAX: unread
 server.connection.Connection._out: connection x protocol.frames.FRAME_BYTES_MAX: unsent
+server.connection.Connection._large: connection x protocol.frames.FRAME_BYTES_MAX: unread
 server.connection._Held._answers: operation: backlog_answers
 server.http.Connections.greenlets: server.http.CONNECTIONS_MAX: http_connections
 server.http.Connections.dying: server.http.CONNECTIONS_MAX: http_connections
 server.http.HttpServer.environ: fixed
 server.http.Connections._waiting: server.http.CONNECTIONS_MAX: http_connections
 server.link.Link._unsent: connection x setting: unsent
+server.link.Endings._line: connection
 server.rate.RequestRate._moments: connection x setting
 server.tcp.TcpServer.links: connection
 server.webhooks.Deliveries._senders: webhook: webhook_queues
 server.webhooks._Sender.waiting: webhook x server.webhooks.WAITING_MAX: webhook_deliveries
 server.webhooks.trust(): fixed
+storage.log._InFlight.dropped: storage.log.REFUSED_ROWS: backlog_jobs
 storage.log._InFlight.jobs: storage.log.REFUSED_ROWS: backlog_jobs
 storage.log._InFlight.puts: operation: backlog_rows
 storage.log._InFlight.ops: operation
