@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from random import Random
@@ -226,24 +225,37 @@ def outcome(decoder: Callable[[], Any]) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare; not-a-number is itself."""
-    if one.__class__ is not other.__class__:
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one == other)
+    """Compare, at any depth; not-a-number is itself."""
+    left = [(one, other)]
+    while left:
+        one, other = left.pop()
+        if one.__class__ is not other.__class__:
+            return False
+        if isinstance(one, dict):
+            if list(one) != list(other):
+                return False
+            left += [(item, other[key]) for key, item in one.items()]
+        elif isinstance(one, list):
+            if len(one) != len(other):
+                return False
+            left += zip(one, other, strict=True)
+        elif one != other and not (one != one and other != other):
+            return False
+    return True
 
 
 def without_undefined(value: Any) -> Any:
-    """Return the value as it is kept: an undefined element is null."""
+    """Return the value as it is kept: an undefined element is null. Plain loops, as in codec.py."""
     if isinstance(value, dict):
-        return {key: without_undefined(item) for key, item in value.items()}
+        pairs = {}
+        for key, item in value.items():
+            pairs[key] = without_undefined(item)
+        return pairs
     if isinstance(value, list):
-        return [without_undefined(item) for item in value]
+        items = []
+        for item in value:
+            items.append(without_undefined(item))
+        return items
     return unpack(pack(value))
 
 
