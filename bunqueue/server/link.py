@@ -37,6 +37,7 @@ SLICE_BYTES_MIN: Final = 16_384
 LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
 DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
 STRANGER_UNSENT_BYTES_MAX: Final = 1_048_576  # left unread by a peer that has shown no token
+RESUMED_PER_TURN: Final = 2
 ENDINGS_PER_TURN: Final = 20  # some ms
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
@@ -88,6 +89,29 @@ class Endings:
             self._timer.start(self._next_turn)
 
 
+class Resumes:
+    """Wakes those that wait for the next turn of the loop, a few in each.
+
+    One has made answers of a megabyte, or decoded a large frame: some ms of work.
+    """
+
+    def __init__(self, loop: Any) -> None:
+        self._timer = loop.timer(0)
+        self._line: deque[Callable[[], None]] = deque()
+
+    def enter(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called, after the loop has looked at all sockets."""
+        self._line.append(wake)
+        if not self._timer.active:
+            self._timer.start(self._next_turn)
+
+    def _next_turn(self) -> None:
+        for _ in range(min(RESUMED_PER_TURN, len(self._line))):
+            self._line.popleft()()
+        if self._line:
+            self._timer.start(self._next_turn)
+
+
 class Ending:
     """A connection that is about to end; ``switch`` wakes its greenlet when it ``may_go``."""
 
@@ -110,6 +134,7 @@ class Link:
         "_socket",
         "_is_tls",
         "_endings",
+        "_resumes",
         "_hub",
         "_receive",
         "_send",
@@ -136,6 +161,7 @@ class Link:
         rate: RequestRate | None = None,
         is_tls: bool = False,
         endings: Endings | None = None,
+        resumes: Resumes | None = None,
     ) -> None:
         """Take over a connected socket that does not block.
 
@@ -146,11 +172,13 @@ class Link:
             unsent_bytes_max: The connection ends when more than this is left unread by the peer.
             rate: Counts its requests, or None.
             is_tls: The socket buffers decrypted bytes of its own.
+            resumes: The line of those that go on in a later turn of the loop.
             endings: The line in which connections end that end together.
         """
         self._socket = sock
         self._is_tls = is_tls
         self._endings = endings
+        self._resumes = resumes
         self._hub = gevent.get_hub()
         self._receive = self._receive_tls if is_tls else sock.recv
         self._send = sock.send
@@ -186,7 +214,7 @@ class Link:
                 self._linger(connection)
         finally:
             connection.close()
-            self._is_lost = True
+            self._is_lost = self._is_woken = True  # nobody wakes it any more
             for watcher in (self._reader, self._writer, self._timer):
                 if watcher is not None:
                     watcher.stop()
@@ -348,6 +376,9 @@ class Link:
 
         It runs dozens of callbacks before it does; a timer comes behind the sockets.
         """
+        if self._resumes is not None:
+            self._resumes.enter(self.wake)
+            return
         if self._timer is None:
             self._timer = self._hub.loop.timer(0)
         self._timer.start(self.wake)

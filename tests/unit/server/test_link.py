@@ -311,3 +311,21 @@ def test_connections_that_end_together_end_a_few_in_a_turn() -> None:
 
     assert most == gone[0]
     assert all(later - before <= 2 * most for before, later in pairwise(gone))
+
+
+def test_those_that_go_on_later_do_so_a_few_in_a_turn() -> None:
+    """Twenty peers that asked for much had a megabyte each in every turn, before anybody else."""
+    woken: list[int] = []
+    resumes = link_module.Resumes(gevent.get_hub().loop)
+    for number in range(6):
+        resumes.enter(lambda number=number: woken.append(number))
+    counts = [len(woken)]
+    while counts[-1] < 6:
+        gevent.sleep(0.000_001)
+        counts.append(len(woken))
+
+    assert 0 == counts[0]
+    assert list(range(6)) == woken
+    assert all(
+        after - before <= 2 * link_module.RESUMED_PER_TURN for before, after in pairwise(counts)
+    )
