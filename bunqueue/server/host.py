@@ -1,14 +1,17 @@
 """The server's process, as commands see it."""
 
 from collections.abc import Callable
+from typing import Final
 
 from bunqueue.broker import Broker, LocalHost
 from bunqueue.commands.targets import AllowedTargets
+from bunqueue.compiled import IS_COMPILED
 from bunqueue.config import Settings
 from bunqueue.protocol.findings import Finding
 from bunqueue.server import memory, risks
 from bunqueue.server.prometheus import Prometheus
 
+LOOKED_AT_MAX: Final = 5_000  # jobs; the collector takes 3 us for each, and nobody else has a turn
 Sizes = Callable[[], tuple[dict[str, int], dict[str, int]]]
 
 
@@ -38,6 +41,7 @@ class ServerHost(LocalHost):
         """
         super().__init__(broker.storage, broker.engine.latencies, broker.clock)
         self.targets = targets
+        self._broker = broker
         self._connections = connections
         self._settings = settings
         self._prometheus = Prometheus(broker, settings.metrics_queues_max, sizes)
@@ -47,8 +51,12 @@ class ServerHost(LocalHost):
         return self._prometheus.text()
 
     def compact(self) -> None:
-        """Hand free memory back to the system."""
-        memory.give_back(is_thorough=True)
+        """Hand free memory back to the system.
+
+        With many jobs that the collector would have to look at, only what is young is collected.
+        """
+        is_quick = IS_COMPILED or len(self._broker.engine.index) <= LOOKED_AT_MAX
+        memory.give_back(is_thorough=is_quick)
 
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""
