@@ -56,7 +56,7 @@ BATCH = 500
 LARGE_ERROR = "x" * MIB
 LARGE_EVERY = 200  # one failure in so many has it
 FAILING_QUEUES = 10
-LETTERS_MAX = 100  # dead letters of each of them
+LETTERS_MIN, LETTERS_PART = 10, 200  # dead letters of each: at least; one per so many kept jobs
 TTL_MS, DELAY_MS = 300, 200
 ROUND_S_MAX = 120.0
 
@@ -78,14 +78,14 @@ class Load:
         sent: Jobs so far.
     """
 
-    def __init__(self, line: Line, names: int) -> None:
+    def __init__(self, line: Line, names: int, letters: int) -> None:
         self.sent = 0
         self._line = line
         self._names = cycle([f"soak-{number}" for number in range(names)])
         self._names_of_round = max(1, names // NAMES_ROUNDS)
         self._serial = count()
         for number in range(FAILING_QUEUES):
-            config = {"maxEntries": LETTERS_MAX}
+            config = {"maxEntries": letters}
             line.call("SetDlqConfig", queue=f"soak-fail-{number}", config=config)
 
     def round(self, jobs: int) -> None:
@@ -347,7 +347,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         log = Path(directory) / "server.log"
         with Server((command, {**os.environ}), port, log, cwd=ROOT) as server:
             line = Line(port)
-            load = Load(line, int(given["--names"]))
+            letters = max(LETTERS_MIN, int(given["--completed"]) // LETTERS_PART)
+            load = Load(line, int(given["--names"]), letters)
             watch = Watch(line, server.pid, path)
             try:
                 soak(
