@@ -30,6 +30,7 @@ MAX_SIZE_DEFAULT = 50
 MAX_DELAY_MS_DEFAULT = 5
 WAITING_MAX = 10_000  # client.md 1.1, back-pressure: callers beyond it park
 
+THREAD_PATIENCE_S = 1.0  # then it looks for its outcome itself: an interrupt may break a chain
 LOOK_EVERY = 16  # lonely greenlets look for company once in so many adds: 0.5 us each
 
 UNBATCHED = frozenset(
@@ -211,10 +212,10 @@ class AddBatcher:
         waiting = self._waiting
         try:
             while not entry.is_done:
-                patience_s = None
+                patience_s = THREAD_PATIENCE_S if self._world.is_native else None
                 if waiting and waiting[0] is entry:
                     patience_s = max(0.0, entry.since + self._max_delay_s - now())
-                is_late = not entry.wait(patience_s)
+                is_late = not entry.wait(patience_s) and patience_s != THREAD_PATIENCE_S
                 if (is_late or entry.has_turn) and not entry.is_done:
                     self._flush_waiting(entry)
         except BaseException:
@@ -367,9 +368,10 @@ class AddBatcher:
         try:
             ids = push_all(self._call, self._queue_key, [entry.fields for entry in batch])
         except (CommandError, SerializationError):
-            # Nothing of it was admitted: each by itself, so that each hears its own outcome.
+            # Nothing of it was admitted: one by one, so that each hears its own outcome, at once.
             for entry in batch:
                 self._send_one(entry)
+                entry.open()
         else:
             is_sent = True
             for entry, job_id in zip(batch, ids, strict=True):

@@ -54,7 +54,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, float, float, bool]]] = {
     option.wire: (
         "attempts" if option.wire == "maxAttempts" else option.wire,
         option.field.min or 0,
-        SAFE_INTEGER_MAX if option.field.max is None else option.field.max,
+        min(option.field.max or SAFE_INTEGER_MAX, SAFE_INTEGER_MAX),
         option.field.integer,
     )
     for option in OPTIONS

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.errors import Refused, StorageFailed
+from bunqueue.protocol.fields import INT64_MAX
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -202,4 +203,4 @@ def in_order(
         runs.append(part)
         yield SORTED_PER_STEP * SORTED_US
     merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=key, reverse=is_reversed)
-    return islice(merged, most)
+    return islice(merged, None if most is None else min(most, INT64_MAX))

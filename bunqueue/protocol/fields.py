@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SAFE_INTEGER_MAX = 2**53 - 1  # the largest integer every client can hold
+INT64_MAX = 2**63 - 1  # the largest integer that the wire and the file can hold
 QUEUE_NAME_CHARS_MAX = 256
 JOB_NAME_CHARS_MAX = 256
 GROUP_ID_CHARS_MAX = 256
@@ -104,7 +105,7 @@ class Flag(Field):
 class Number(Field):
     """A finite number in a closed range; ``integer`` also takes integral floats.
 
-    Without a bound of its own it still is one that every client can hold.
+    Without a bound of its own it still fits into 64 bits.
     """
 
     min: float | None = 0
@@ -132,8 +133,8 @@ class Number(Field):
 
     def _bounds(self) -> tuple[float, float]:
         return (
-            -SAFE_INTEGER_MAX if self.min is None else self.min,
-            SAFE_INTEGER_MAX if self.max is None else self.max,
+            -INT64_MAX if self.min is None else self.min,
+            INT64_MAX if self.max is None else self.max,
         )
 
     def fast(self) -> str:

@@ -30,6 +30,7 @@ PRIORITY_MAX = 1_000_000
 ATTEMPTS_MAX = 1000
 DATA_CHARS_MAX = 10_485_760  # wire.md 4.2: the JSON form of a job's data
 KEEP_LOGS_MAX = 100  # log lines kept per job, engine.md 6.2
+TIMESTAMP_MAX = 2**62  # epoch ms; with any delay or time to live it still fits into 64 bits
 BACKOFF_MS_DEFAULT = 1000
 BACKOFF_MS_CAP = 3_600_000  # no retry waits longer, engine.md 4.1
 SHARED_BYTES_MAX = 4_096  # of a set's lists, maps and texts; one that holds more is nobody else's
@@ -214,7 +215,11 @@ OPTIONS: tuple[Option, ...] = (
         ),
     ),
     Option(
-        "timestamp", "timestamp", None, Number(doc="Epoch ms that becomes createdAt."), per_job=True
+        "timestamp",
+        "timestamp",
+        None,
+        Number(max=TIMESTAMP_MAX, doc="Epoch ms that becomes createdAt."),
+        per_job=True,
     ),
     Option("tags", "tags", (), TextList(chars_max=TAG_CHARS_MAX, doc="Labels.")),
     Option("debounceId", "debounce_id", None, Text(doc="Stored only.")),

@@ -151,6 +151,30 @@ def test_a_refused_batch_is_sent_again_one_by_one(broker: Broker) -> None:
     assert ["PUSH", "PUSHB", "PUSH", "PUSH", "PUSH"] == [one["cmd"] for one in broker.commands]
 
 
+def test_callers_of_a_refused_batch_hear_as_soon_as_their_own_job_is_in(broker: Broker) -> None:
+    heard: list[bool] = []
+
+    def refuse(job: Command) -> CommandError | None:
+        if job.get("cmd") == "PUSH" and job["name"] == "c":
+            deadline = worlds.now() + 5
+            while "b" not in adds.outcomes and worlds.now() < deadline:
+                worlds.standard().sleep(0.001)
+            heard.append("b" in adds.outcomes)
+        return CommandError("no batches") if "cmd" not in job else None
+
+    broker.refuse = refuse
+    adds = Adds(batcher_on(broker))
+    adds.add("first")
+    broker.arrived.wait()
+    for count, name in enumerate("abc", 1):
+        adds.add(name)
+        adds.wait_until_waiting(count)
+    broker.go_on.set()
+
+    assert {name: f"id-{name}" for name in ("first", "a", "b", "c")} == adds.join()
+    assert [True] == heard
+
+
 def test_a_lost_batch_fails_all_its_callers_and_is_not_sent_again(broker: Broker) -> None:
     def lose(job: Command) -> ConnectionClosedError | None:
         return None if job["name"] == "first" else ConnectionClosedError("connection lost")
