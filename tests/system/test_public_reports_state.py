@@ -192,15 +192,17 @@ def test_a02_counts_lists_and_states_agree_after_a_kill_in_the_midst_of_work(
             try:
                 with Peer(broker) as peer:
                     while True:
-                        pushed.append(peer.push("busy", priority=chance.randrange(3)))
+                        # What was running at the kill waits its backoff: not while we look.
+                        fields = {"priority": chance.randrange(3), "backoff": HOUR_MS}
+                        pushed.append(peer.push("busy", **fields))
                         answer = peer.call("PULL", queue="busy", owner="w", lockTtl=HOUR_MS)
                         if answer["job"] is None:  # another one has paused the queue
                             peer.call("Resume", queue="busy")
                             continue
                         job_id, token = answer["job"]["id"], answer["token"]
                         if chance.random() < 0.2:
-                            fields = {"id": job_id, "token": token, "unrecoverable": True}
-                            peer.call("FAIL", error="e", **fields)
+                            ended = {"id": job_id, "token": token, "unrecoverable": True}
+                            peer.call("FAIL", error="e", **ended)
                             failed.append(job_id)
                         elif chance.random() < 0.9:
                             peer.call("ACK", id=job_id, token=token, result=job_id)
