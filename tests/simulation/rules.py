@@ -80,7 +80,8 @@ TICK: Edges = {
     ("active", "queued"), ("active", "failed"), ("active", GONE), ("failed", "queued"),
     ("failed", GONE), ("completed", GONE), ("queued", "active"),
 } | EXPIRED | CASCADE | ADMITS  # fmt: skip
-CLOSE: Edges = {("active", "queued"), ("active", GONE)}
+# What its peer leaves goes back, or is given up if it has lost as many workers as may stall.
+CLOSE: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE), ("failed", GONE)}
 # At a commit: what was invisible appears, who waited for it goes on.
 TURN: Edges = ADMITS | CASCADE | {
     ("admitted", "active"), ("admitted", GONE), ("queued", "active"), ("parked", "active"),
@@ -88,7 +89,7 @@ TURN: Edges = ADMITS | CASCADE | {
 }  # fmt: skip
 RESTART: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE)} | CASCADE
 
-CHARGES = ("FAIL", "tick", "restart", "turn", "ACKB")
+CHARGES = ("FAIL", "tick", "restart", "turn", "ACKB", "close")
 WRITES_DATA = (
     "Update",
     "UpdateParent",
