@@ -268,6 +268,7 @@ class Link:
         if self._endings is None:
             return
         self._reader.stop()
+        self.connection.cancel_waits()  # or jobs would go to a peer that is gone
         ending = Ending(self._greenlet.switch)
         self._endings.enter(ending)
         while not ending.may_go:

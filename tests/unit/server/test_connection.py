@@ -9,7 +9,9 @@ import msgpack
 import pytest
 
 from bunqueue.broker import Clock
+from bunqueue.commands.registry import dispatch
 from bunqueue.protocol.codec import DEPTH_MAX
+from bunqueue.server import connection as connection_module
 from bunqueue.server.connection import (
     COMMANDS_WAITING_MAX,
     KEPT_BYTES_MAX,
@@ -95,7 +97,8 @@ def test_all_frames_of_one_read_leave_in_one_write(talk: Talk) -> None:
 
 
 def test_commands_that_came_together_are_told_one_time(talk: Talk) -> None:
-    talk.broker.clock = Clock(count(1_700_000_000_000_000_000, 5_000_000).__next__)
+    wall_ns = count(1_700_000_000_000_000_000, 5_000_000).__next__
+    talk.broker.clock = Clock(wall_ns, lambda: 0.0)
     connection, _ = talk.other()
 
     connection.received(push(reqId=1) + push(reqId=2))
@@ -104,6 +107,45 @@ def test_commands_that_came_together_are_told_one_time(talk: Talk) -> None:
     first, second, third = sorted(job.created_at for job in talk.broker.engine.index)
     assert first == second < third
     assert third < connection.now() < connection.now()
+
+
+@pytest.mark.parametrize(("took_ms", "expected_ms"), [(0, [0, 0, 0]), (700, [0, 700, 1400])])
+def test_commands_behind_a_long_one_are_told_the_time_after_it(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, took_ms: int, expected_ms: list[int]
+) -> None:
+    """Leases, delays and TTLs of a read that took seconds began when it did."""
+    past_ms = 0
+    began_ms = 1_700_000_000_000
+    talk.broker.clock = Clock(lambda: (began_ms + past_ms) * 1_000_000, lambda: past_ms / 1000)
+    connection, line = talk.other()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        nonlocal past_ms
+        reply = dispatch(*args, **kwargs)
+        past_ms += took_ms
+        return reply
+
+    monkeypatch.setattr(connection_module, "dispatch", slow)
+    connection.received(ping(1) + ping(2) + ping(3) + push())
+
+    *told, _ = [reply.get("data", {}).get("time") for reply in line.take()]
+    assert expected_ms == [time - began_ms for time in told]
+    (job,) = talk.broker.engine.index
+    assert 3 * took_ms == job.created_at - began_ms
+
+
+def test_time_goes_on_after_a_read_that_failed(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk.broker.clock = Clock(count(1_700_000_000_000_000_000, 5_000_000).__next__)
+    connection, _ = talk.other()
+
+    def fail(*_args: Any, **_kwargs: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(connection_module, "dispatch", fail)
+    with pytest.raises(MemoryError):
+        connection.received(ping(1))
+
+    assert connection.now() < connection.now()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 100])

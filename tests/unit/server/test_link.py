@@ -26,6 +26,7 @@ class Ends:
         self.storage = HoldingStorage()
         self.broker: Broker = make_broker(self.storage, tokens)
         self.unsent_bytes_max = unsent_bytes_max
+        self.endings = link_module.Endings(gevent.get_hub().loop)
         self.links: list[Link] = []
         self.greenlets: list[Any] = []
         self.sockets: list[Any] = []
@@ -37,7 +38,13 @@ class Ends:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         plain = ours._sock
         plain.setblocking(False)
-        link = Link(self.broker, plain, "peer", unsent_bytes_max=self.unsent_bytes_max)
+        link = Link(
+            self.broker,
+            plain,
+            "peer",
+            unsent_bytes_max=self.unsent_bytes_max,
+            endings=self.endings,
+        )
         self.links.append(link)
         self.greenlets.append(gevent.spawn(link.run))
         self.sockets += [ours, theirs]
@@ -329,3 +336,29 @@ def test_those_that_go_on_later_do_so_a_few_in_a_turn() -> None:
     assert all(
         after - before <= 2 * link_module.RESUMED_PER_TURN for before, after in pairwise(counts)
     )
+
+
+def test_a_link_that_waits_for_its_end_takes_no_job(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job that went to one counted as lost; after three it was given up."""
+    monkeypatch.setattr(link_module, "ENDINGS_PER_TURN", 0)
+    ends.endings = link_module.Endings(gevent.get_hub().loop)
+    leaves, stays = ends.open(), ends.open()
+    leaves.sock.sendall(
+        frame({"cmd": "PULL", "queue": "emails", "timeout": 60_000, "owner": "worker"})
+    )
+    until(lambda: ends.links[0].connection.parked)
+    leaves.sock.close()
+    until(lambda: ends.endings._line)
+
+    pushed = stays.call({"cmd": "PUSH", "queue": "emails", "data": {}, "name": "n"})["id"]
+    pulled = stays.call({"cmd": "PULL", "queue": "emails"})["job"]
+    assert pulled is not None
+    assert pushed == pulled["id"]
+
+    monkeypatch.setattr(link_module, "ENDINGS_PER_TURN", 1)
+    gevent.get_hub().loop.run_callback(ends.endings._next_turn)
+    ends.await_end(0)
+    assert not ends.links[0].connection.is_open
+    assert [0] == [job.extra.losses for job in ends.broker.engine.index]
