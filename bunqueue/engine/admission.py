@@ -272,6 +272,9 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
         old = engine.index.get(custom_id) if custom_id else None
         if old is not None and old.place not in LIVE:
             return True
+        graph = engine.graph
+        if custom_id and custom_id in graph.proofs and custom_id in graph.consumers:
+            return True
         if key and ("replace" in keys.strategy(options) or keys.owner_of(queue, key, now)):
             return True
         if dependencies.waits_for_commit(engine, own.get("dependsOn") or ()):

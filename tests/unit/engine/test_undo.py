@@ -599,3 +599,17 @@ def test_a_job_that_expired_before_its_move_is_undone_comes_back_with_its_edges(
     check_whole(world.engine, world.now, [world.peer])
     assert "active" == world.state("a")
     world.ok("ACK", id="a", token=token)
+
+
+def test_a_batch_that_uses_the_id_of_a_proof_again_fails_as_a_whole(world: World) -> None:
+    world.push(jobId="c", removeOnComplete=True)
+    world.push(jobId="p", dependsOn=["c"])
+    world.pull()
+    world.ok("ACK", id="c")
+    world.forward(1)
+
+    assert INTERNAL == failed(
+        world, "PUSHB", queue="q", jobs=[{"customId": "c"}, {"customId": "d"}]
+    )
+
+    assert ["unknown", "unknown"] == [world.state("c"), world.state("d")]
