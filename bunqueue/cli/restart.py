@@ -103,11 +103,11 @@ def without_token(words: list[str]) -> tuple[str | None, list[str]]:
             rest += [word, *left]
             break
         name, equals, value = word.partition("=")
-        if _means(name, TOKEN_FLAG) or word == "-t":
+        if _means(name, TOKEN_FLAG, "--to") or word == "-t":
             token = value if equals else next(left, "")
         elif word.startswith("-t"):
             token = word.removeprefix("-t")
-        elif _means(name, URL_FLAG):
+        elif _means(name, URL_FLAG, "--u"):
             url, of_url = _without_user(value if equals else next(left, ""))
             rest += [URL_FLAG, url]
         else:
@@ -118,9 +118,9 @@ def without_token(words: list[str]) -> tuple[str | None, list[str]]:
     return token, [TOKEN_FLAG, HIDDEN_TOKEN, *rest]
 
 
-def _means(name: str, flag: str) -> bool:
+def _means(name: str, flag: str, shortest: str) -> bool:
     """Say whether an option's name is this one's, or a beginning of it that is no other's."""
-    return len(name) > len("--t") and flag.startswith(name)
+    return flag.startswith(name) and name.startswith(shortest)
 
 
 def _without_user(url: str) -> tuple[str, str | None]:

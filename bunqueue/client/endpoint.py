@@ -130,6 +130,10 @@ def parse_url(url: str) -> dict[str, Any]:
         ) from None
     if not parts.hostname:
         raise ValueError("url has no host")
+    if parts.path not in ("", "/") or parts.fragment:
+        raise ValueError(
+            "url must end after host, port and query; in the token, write %2F for / and %23 for #"
+        )
     found: dict[str, Any] = {"host": parts.hostname}
     if port is not None:
         found["port"] = port
@@ -142,7 +146,10 @@ def parse_url(url: str) -> dict[str, Any]:
         if key not in _QUERY:
             shown = key if key.isidentifier() else "one that is no name"
             raise ValueError(f"unknown key in url: {shown}")
-        found[key] = _QUERY[key](text)
+        try:
+            found[key] = _QUERY[key](text)
+        except ValueError:
+            raise ValueError(f"{key} in url must be a number") from None
     return found
 
 

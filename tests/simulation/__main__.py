@@ -1,20 +1,28 @@
 """Run histories until the time is over or one fails; a seed always makes the same history.
 
-Usage: python -m tests.simulation [--seed N] [--minutes M] [--once]
+After a failure the history is run again, shortened and printed step by step. Sets of texts have
+another order in every process unless their hashes are fixed, so the program starts itself again
+with ``PYTHONHASHSEED=0``.
 
-With ``--once`` only the history of that seed is run; after a failure it is run again, shortened and
-printed step by step. Sets of texts have another order in every process unless their hashes are
-fixed, so the program starts itself again with ``PYTHONHASHSEED=0``.
+Usage:
+  tests.simulation [--seed N] [--minutes M] [--once] [--keep-on]
+
+Options:
+  --seed N     Of the first history [default: 1].
+  --minutes M  How long [default: 1].
+  --once       Only the history of that seed.
+  --keep-on    Do not stop at a failure; count them and name their seeds at the end.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
 import time
 import traceback
+
+from docopt import docopt
 
 from tests.simulation.history import Failed, Figures, run, shrunk, steps_of
 from tests.simulation.world import silence
@@ -24,17 +32,12 @@ SAID_EVERY_S = 60
 
 def main() -> int:
     """Return the exit status: 1 if a rule was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--once", action="store_true")
-    parser.add_argument("--keep-on", action="store_true", help="count failures, print the first")
-    given = parser.parse_args()
+    given = docopt(__doc__ or "")
+    seed, seconds = int(given["--seed"]), 60 * float(given["--minutes"])
     silence()
     figures = Figures()
     begin, cpu = time.monotonic(), time.process_time()
     said = begin
-    seed = given.seed
     gc.freeze()
     kinds: dict[str, list[int]] = {}
     while True:
@@ -42,12 +45,12 @@ def main() -> int:
             run(steps_of(seed), seed, figures)
         except Failed as failure:
             kinds.setdefault(failure.kind, []).append(seed)
-            if not given.keep_on:
+            if not given["--keep-on"]:
                 tell(shrunk(failure))
                 return 1
         seed += 1
         now = time.monotonic()
-        if given.once or now - begin >= given.minutes * 60:
+        if given["--once"] or now - begin >= seconds:
             break
         if now - said >= SAID_EVERY_S:
             said = now

@@ -117,6 +117,7 @@ def test_a_workers_token_leaves_the_command_line(started, monkeypatch, capsys, w
     [
         (["--url", "bunqueues://:hu%2Fsh@host:1?x=1"], "hu/sh", "bunqueues://host:1?x=1"),
         (["--url=bunqueue://hush@host"], "hush", "bunqueue://host"),
+        (["--u", "bunqueue://:hush@host"], "hush", "bunqueue://host"),
         (["--url", "bunqueue://:other@host", "-t", "hush"], "hush", "bunqueue://host"),
     ],
 )

@@ -44,3 +44,5 @@ def test_another_c_library_does_without(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(memory, "_trim", None)
     memory.has_freed(memory.FREED_BYTES_MAX)
     memory.give_back()
+
+    assert 0 == memory._freed_bytes
