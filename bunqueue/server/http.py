@@ -137,14 +137,25 @@ class Body(Input):  # type: ignore[misc]  # gevent ships no types
             while piece := super().read(LEFTOVER_BYTES_MAX):
                 size += len(piece)
                 if size > BODY_BYTES_MAX:
+                    self._chunked_input_error = True  # as after any other refusal, the link ends
                     raise OSError("body too large")
                 pieces.append(piece)
             return b"".join(pieces)
 
+    def skip_chunks(self) -> None:
+        """Waits, but not long, for what is left of a body in chunks, if that is short."""
+        if self.chunked_input and self.has_leftover():
+            self.send_100_continue_enabled = False
+            with gevent.Timeout(DISCARD_S_MAX, False), suppress(OSError):
+                self.read(LEFTOVER_BYTES_MAX)
+
     def has_leftover(self) -> bool:
         """Tell whether more is to come than is worth skipping."""
+        if self.chunked_input:
+            # The last chunk is empty.
+            return bool(self._chunked_input_error) or self.chunk_length != 0
         left: int = (self.content_length or 0) - self.position
-        return bool(self.chunked_input) or left > LEFTOVER_BYTES_MAX
+        return left > LEFTOVER_BYTES_MAX
 
 
 class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
@@ -197,6 +208,7 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
         self.server.pool.end_wait()
         super().run_application()
         self.server.pool.begin_wait()  # for the rest of a short one
+        self.wsgi_input.skip_chunks()
         if self.wsgi_input.has_leftover():
             self.close_connection = True
             self._discard_rest()

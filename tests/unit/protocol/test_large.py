@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -192,6 +193,44 @@ def test_a_large_payload_is_packed_before_its_command_runs(
     assert name.get("name") == packed.name
     if name:
         assert pack({"x": payload["x"]}) == packed.nameless.packed
+
+
+@pytest.mark.parametrize("name", [None, "n"])
+def test_a_payload_is_packed_without_its_name_only_where_that_is_the_jobs(name: Any) -> None:
+    data = {"name": "inner", "x": [[]] * large.WINDOW_BYTES}
+    opened: list[Any] = []
+    body = msgpack.packb({"cmd": "PUSH", "name": name, "data": data})
+    request = done(decode_large(memoryview(body), opened))
+    done(large.pack_payloads(request, opened))
+    packed = request["data"]
+
+    assert pack(data) == packed.packed
+    if name is None:
+        assert "inner" == packed.name
+        assert pack({"x": data["x"]}) == packed.nameless.packed
+    else:
+        assert packed.name is packed.nameless is None
+
+
+@pytest.mark.parametrize(
+    "request_", [{"cmd": "ACKB", "results": ...}, {"cmd": "PUSHB", "jobs": ...}]
+)
+def test_elements_that_are_no_payloads_are_passed_in_steps(request_: Any) -> None:
+    body = msgpack.packb(request_, default=lambda _ellipsis: list(range(LISTS)))
+    opened: list[Any] = []
+    request = done(decode_large(memoryview(body), opened))
+
+    assert len(list(large.pack_payloads(request, opened))) >= LISTS // large.FREED_PER_STEP
+
+
+def test_a_map_with_odd_keys_is_mended_in_steps_and_in_order() -> None:
+    fixing = large._Open({}, 2 * LISTS)
+    fixing.add([item for number in range(LISTS) for item in (number, number)])
+    sizes = [len(fixing.value) for _cost in fixing.close()]
+
+    assert list(fixing.value.items()) == [(str(number), number) for number in range(LISTS)]
+    assert max(abs(b - a) for a, b in pairwise(sizes)) <= large.FREED_PER_STEP
+    assert LISTS - sizes[0] <= large.FREED_PER_STEP  # it is not emptied at once
 
 
 def test_what_was_opened_is_freed_in_steps_unless_somebody_has_it() -> None:

@@ -328,10 +328,20 @@ def echo() -> Iterator[Site]:
 
 
 def test_chunks_are_put_together(echo: Site) -> None:
-    answer = echo.say(CHUNKED + b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n")
+    head = CHUNKED.replace(b"Host: x", b"Host: x\r\nConnection: close")
+    answer = echo.say(head + b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b"body=hello!")
+
+
+def test_a_link_goes_on_after_a_body_in_chunks(echo: Site) -> None:
+    last = POST + b"Connection: close\r\nContent-Length: 1\r\n\r\n?"
+    answer = echo.say(CHUNKED + b"5\r\nhello\r\n0\r\n\r\n" + last)
+
+    assert 2 == answer.count(b"HTTP/1.1 200 OK")
+    assert b"body=hello" in answer
+    assert answer.endswith(b"body=?")
 
 
 @pytest.mark.parametrize(
@@ -445,6 +455,23 @@ def test_a_short_body_nobody_reads_keeps_the_link(site: Site) -> None:
     raw = site.say(LIVE + b"Content-Length: 3\r\n\r\nabc" + LIVE + b"Connection: close\r\n\r\n")
 
     assert 2 == raw.count(b"200 OK")
+
+
+def test_a_short_body_in_chunks_nobody_reads_keeps_the_link(site: Site) -> None:
+    first = LIVE + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    raw = site.say(first + LIVE + b"Connection: close\r\n\r\n")
+
+    assert 2 == raw.count(b"200 OK")
+
+
+@pytest.mark.parametrize("chunks", [b"", b"5\r\nhel", b"zz\r\n", b"fffff\r\n" + bytes(99_999)])
+def test_a_body_in_chunks_that_is_long_or_bad_ends_the_link(
+    site: Site, chunks: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "DISCARD_S_MAX", 0.02)
+    raw = site.say(LIVE + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+
+    assert 1 == raw.count(b"HTTP/1.1 ")
 
 
 def test_a_long_body_nobody_reads_ends_the_link(
