@@ -60,6 +60,8 @@ cdef enum:
     FRAME_BYTES_MAX = 67108864  # protocol/frames.py
     CLAIM_BYTES_MAX = 16777216  # engine/claiming.py
     ACTIVE_BYTES_MAX = 1024  # of an active job, besides its id, names, data and options
+    QUEUE_NAME_CHARS_MAX = 256  # protocol/fields.py
+    ROOM_KEPT_MAX = 65536  # of a buffer, between two reads of its connection
     NAMES_MAX = 10000
     NAMES_KEPT_MAX = 100  # per connection
     OPTION_SETS_MAX = 2000
@@ -416,7 +418,7 @@ def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
     else:
         queue.events_total += 1
     if queue.waiters:
-        engine.serve(queue, now)
+        engine.serve(queue, max(now, engine.last_now))
 
 
 def claim_plain(engine, QueueFields queue, peer, int count, owner, ttl_ms, now):
@@ -593,13 +595,17 @@ cdef class Out:
         return self.number(<uint64_t> value, 8)
 
     cdef bytes taken(self):
-        """Return what there is and begin anew; a large room is given back."""
+        """Return what there is and begin anew."""
         cdef bytes made = PyBytes_FromStringAndSize(self.p, self.n)
+        self.begin_anew()
+        return made
+
+    cdef void begin_anew(self) noexcept:
+        """Be empty; a large room is given back."""
         self.n = 0
-        if self.room > 1 << 20:
+        if self.room > ROOM_KEPT_MAX:
             PyMem_Free(self.p)
             self.p, self.room = NULL, 0
-        return made
 
 
 cdef inline uint64_t big(const uint8_t* p, int size) noexcept nogil:
@@ -990,6 +996,8 @@ cdef class Runner:
         cdef Py_ssize_t length
         cdef object moment = now
         cdef tuple held = None
+        # An interrupt may have left half an answer.
+        self.out.n = self.held.n = self.kinds.n = 0
         self.long_bytes = 0
         self.int64 = self.connection.int64
         self.is_open = self.connection.is_open
@@ -1016,6 +1024,7 @@ cdef class Runner:
                         break
         if self.kinds.n:
             held = (self.held.taken(), self.kinds.taken())
+        self.scratch.begin_anew()
         return begin, self.out.taken(), self.long_bytes, held
 
     cdef bint frame(self, const uint8_t* p, const uint8_t* end, object now) except -1:
@@ -1081,7 +1090,7 @@ cdef class Runner:
     cdef QueueFields queue_of(self, const Span* value):
         """Return the queue of that name if there is one."""
         cdef Span text
-        if string_at(value.p, value.p + value.n, &text) == NULL:
+        if string_at(value.p, value.p + value.n, &text) == NULL or text.n > QUEUE_NAME_CHARS_MAX:
             return None
         if not is_same(self.last_queue_bytes, &text):
             if not is_ascii(text.p, text.n):

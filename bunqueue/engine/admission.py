@@ -814,8 +814,8 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
         emit(engine, "pushed", queue.name, job.id, now, job.data)
     else:
         queue.events_total += 1
-    if queue.waiters:
-        engine.serve(queue, now)
+    if queue.waiters:  # the commit may have taken its time, which is none of the lease's
+        engine.serve(queue, max(now, engine.last_now))
 
 
 def publish(

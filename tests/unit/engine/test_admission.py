@@ -228,6 +228,19 @@ def test_a_durable_push_serves_a_waiting_pull_only_after_its_commit() -> None:
     assert poll.reply["job"] is not None
 
 
+def test_a_slow_commit_takes_nothing_of_the_lease_of_who_waits_for_the_job() -> None:
+    world = persistent_world()
+    poll = world.poll(peer=world.connect(), owner="w", lockTtl=5_000)
+    world.send("PUSH", queue="q", durable=True)
+    world.leap(20_000)
+    world.settle()
+
+    job = poll.reply["job"]
+    assert world.now == job["startedAt"]
+    world.forward(4_000)
+    assert "active" == world.state(job["id"])
+
+
 def test_a_durable_push_that_fails_leaves_no_trace() -> None:
     world = persistent_world()
     world.storage.fails = True

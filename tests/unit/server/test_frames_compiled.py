@@ -9,6 +9,7 @@ for them, not only the shortest, and frames are damaged too.
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from random import Random
 from typing import Any
 
@@ -45,6 +46,7 @@ class Side:
         self.storage.holds = holds
         self.broker = make_broker(self.storage)
         self.broker.engine.ids = Ids(Random(1).randbytes)
+        self.broker.engine.last_now = NOW
         self.lines = [Line(), Line()]
         self.connections = [Connection(self.broker, line, "peer", None) for line in self.lines]
         self.connection, self.line = self.connections[0], self.lines[0]
@@ -421,3 +423,33 @@ def test_a_completed_job_is_forgotten_by_both_alike() -> None:
 
     assert python.state() == compiled_one.state()
     assert len(python.broker.engine.retained) == len(compiled_one.broker.engine.retained) == 0
+
+
+def test_an_interrupted_answer_is_no_part_of_the_next() -> None:
+    class Name(str):
+        def __hash__(self) -> int:
+            raise KeyboardInterrupt
+
+    side = Side(True, False, False)
+    runner = side.connection._runner
+    push = frame_of(msgpack.packb({"cmd": "PUSH", "queue": "q", "name": "n"}))
+    _, pushed, _, _ = runner.run(push, 0, NOW)
+    side.broker.engine.index.get(msgpack.unpackb(pushed[4:])["id"]).name = Name("n")
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(frame_of(msgpack.packb({"cmd": "PULL", "queue": "q"})), 0, NOW)
+    _, answer, _, _ = runner.run(push, 0, NOW)
+
+    assert {"ok", "id"} == msgpack.unpackb(answer[4:]).keys()
+
+
+def test_a_name_that_no_queue_may_have_is_not_kept() -> None:
+    side = Side(True, False, False)
+    runner = side.connection._runner
+    pull = frame_of(msgpack.packb({"cmd": "PULL", "queue": "q" * 100_000}))
+    tracemalloc.start()
+    try:
+        assert 0 == runner.run(pull, 0, NOW)[0]
+        assert tracemalloc.get_traced_memory()[0] < 50_000
+    finally:
+        tracemalloc.stop()
