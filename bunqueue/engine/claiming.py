@@ -109,6 +109,7 @@ def claim(
     holder = None if is_detached and owner is None else peer
     is_plain = terms is None and run_set.groups is None
     put_off = 0
+    must_wait: bool | None = None  # jobs on their last chance; unknown until the first is met
     while len(jobs) < count and room_bytes > 0:
         job = run_set.take() if is_plain else run_set.take_for(terms, now)
         if job is None:
@@ -117,12 +118,16 @@ def claim(
         if options.ttl is not None and now > job.ttl_ends_at:
             engine.expire_ttl(job, now, is_taken=True)
             continue
-        if job.extra.losses and suspects.is_on_last_chance(job) and suspects.has_one(peer, now):
-            suspects.put_off(job, now)
-            put_off += 1
-            if put_off == suspects.PUT_OFF_MAX:
-                break
-            continue
+        if job.extra.losses and suspects.is_on_last_chance(job):
+            if must_wait is None:
+                must_wait = suspects.has_one(peer, now)
+            if must_wait:
+                suspects.put_off(engine, job, now)
+                put_off += 1
+                if put_off == suspects.PUT_OFF_MAX:
+                    break
+                continue
+            must_wait = holder is not None  # for this one
         move(job, "pull")
         job.started_at = now
         delivery = job.delivery = Delivery(holder, owner, now, ttl_ms)

@@ -496,6 +496,7 @@ def _run_again(engine: "Engine", job: Job, now: int) -> None:
     extra = job.own_extra()
     extra.progress = 0
     extra.progress_message = None
+    extra.losses = 0
     job.stamp += 1
     job.queue.run_set.enter(job, now)
     if extra.depends_on or extra.children_ids:

@@ -94,6 +94,7 @@ def revive(engine: "Engine", job: Job, now: int, is_automatic: bool = False) -> 
     take_out(engine, job)
     move(job, "rerun")
     extra.dead = None
+    extra.losses = 0
     if is_automatic and dead is not None:
         dead.retry_count += 1
         dead.last_retry_at = now

@@ -340,6 +340,7 @@ def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, n
         extra = job.own_extra()
         if extra.flow is None:
             extra.flow = Ties(set())
+        extra.losses = 0
         extra.flow.missing = set(_unsettled(engine, job))
         extra.depends_on.update(dict.fromkeys(extra.flow.missing))
         keep_timeline(job)

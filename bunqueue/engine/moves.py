@@ -19,6 +19,7 @@ from bunqueue.engine.reads import matured
 from bunqueue.engine.slices import Work, in_order, parts
 from bunqueue.engine.states import ACTIVE, FAILED, PARKED, QUEUED, state_of
 from bunqueue.engine.successors import heir
+from bunqueue.engine.suspects import acquit
 from bunqueue.engine.undo import put_back, remember
 from bunqueue.errors import NotFound, WrongPlace
 
@@ -181,6 +182,7 @@ def _send_back(
 ) -> None:
     """Send a running job back to waiting (no delay), or to delayed."""
     leases.check_token(job, token)
+    acquit(job)
     keep_timeline(job)
     job.token = None
     job.run_at = now + (delay_ms or 0)

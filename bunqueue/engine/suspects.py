@@ -15,12 +15,13 @@ that kills its worker would go round for ever, and take along each time what run
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from bunqueue.engine.engine import Engine
     from bunqueue.engine.job import Job
     from bunqueue.engine.ports import Peer
 
 ALONE_MS: Final = 10_000  # the usual time of a first heartbeat
 AGAIN_MS: Final = 250  # how long one that must wait for another is put off
-PUT_OFF_MAX: Final = 100  # by one pull
+PUT_OFF_MAX: Final = 1000  # by one pull: some ms; the next one goes on behind them
 
 
 def is_on_last_chance(job: "Job") -> bool:
@@ -38,8 +39,15 @@ def has_one(peer: "Peer", now: int) -> bool:
     )
 
 
-def put_off(job: "Job", now: int) -> None:
+def put_off(engine: "Engine", job: "Job", now: int) -> None:
     """Let a job that was taken from the run set come back a little later."""
     job.run_at = now + AGAIN_MS
     job.stamp += 1
     job.queue.run_set.enter(job, now)
+    engine.storage.changed(job)
+
+
+def acquit(job: "Job") -> None:
+    """Begin the count anew: a run has ended otherwise than with its worker."""
+    if job.extra.losses:
+        job.extra.losses = 0

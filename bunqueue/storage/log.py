@@ -291,6 +291,9 @@ class MutationLog(Notes):
             self._retry_after(min(RETRY_MS_ASKED, self._retry_ms()))
 
     def _on_turn_end(self) -> None:
+        if self._is_lost:
+            self._fail_all()
+            return
         self._is_soon = False
         self._flush()
 

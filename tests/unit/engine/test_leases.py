@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine import World
+from bunqueue.engine import suspects
+from tests.support.engine import ScriptedStorage, World
 
 ID = "the-job"
 E1 = f"Job not found or not in processing state: {ID}"
@@ -565,6 +566,31 @@ def test_a10_a_run_that_ends_otherwise_begins_the_count_anew(world: World) -> No
     assert "waiting" == world.state(ID)
 
 
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [("MoveToWait", {})],
+        [("MoveToDelayed", {"delay": 0})],
+        [("ChangeDelay", {"delay": 0})],
+        [("MoveToWaitingChildren", {})],
+        [("ACK", {}), ("RetryCompleted", {})],
+        [("Discard", {}), ("RetryDlq", {})],
+    ],
+    ids=lambda commands: commands[0][0],
+)
+def test_a10_losses_count_in_a_row_only(world: World, commands: Any) -> None:
+    world.push(jobId=ID, backoff=0)
+    for _ in range(2):
+        lose(world)
+        _, token = world.lease()
+        for cmd, fields in commands:
+            world.ok(cmd, **fields, id=ID, jobId=ID, queue="q", token=token)
+
+    lose(world, 2)
+
+    assert ("waiting", 0) == (world.state(ID), world.job(ID)["stallCount"])
+
+
 def test_a10_a_retried_dead_letter_has_all_its_chances_again(world: World) -> None:
     world.push(jobId=ID, backoff=0)
     lose(world, 3)
@@ -624,3 +650,53 @@ def test_a10_a_job_that_has_outlived_its_first_seconds_holds_up_no_other(world: 
     world.forward(500)
 
     assert poll.is_there
+
+
+def test_a10_what_must_wait_for_another_hides_no_other_job(world: World) -> None:
+    count = 150
+    for n in range(count):
+        world.push(jobId=f"job-{n}", backoff=0)
+    for _ in range(2):
+        peer = world.connect()
+        world.ok("PULLB", queue="q", count=count, owner="w", peer=peer)
+        world.close(peer)
+    fresh = world.push()
+    peer = world.connect()
+    world.lease(peer=peer)
+
+    job_id, _ = world.lease(peer=peer)
+
+    assert fresh == job_id
+
+
+def test_a10_a_pull_looks_once_through_what_its_connection_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    has_one = suspects.has_one
+    monkeypatch.setattr(suspects, "has_one", lambda *args: looks.append(1) or has_one(*args))
+    for n in range(9):
+        world.push(jobId=f"job-{n}", backoff=0)
+    for _ in range(2):
+        peer = world.connect()
+        world.ok("PULLB", queue="q", count=9, owner="w", peer=peer)
+        world.close(peer)
+
+    reply = world.ok("PULLB", queue="q", count=9, owner="w", peer=world.connect())
+
+    assert (1, 1) == (len(reply["jobs"]), len(looks))
+
+
+def test_a10_what_must_wait_for_another_is_stored_with_its_later_turn() -> None:
+    world = World(ScriptedStorage())
+    for n in range(2):
+        world.push(jobId=f"job-{n}", backoff=0)
+    for _ in range(2):
+        peer = world.connect()
+        world.ok("PULLB", queue="q", count=2, owner="w", peer=peer)
+        world.close(peer)
+
+    world.ok("PULLB", queue="q", count=2, owner="w", peer=world.connect())
+
+    assert "delayed" == world.state("job-1")
+    assert "delayed" == world.restart().state("job-1")

@@ -728,6 +728,16 @@ def test_without_a_writer_everything_is_undone_and_the_broker_is_told(rig, monke
         rig.log.flush()
 
 
+def test_an_answer_that_comes_between_the_loss_of_the_writer_and_the_turns_end_is_told(rig):
+    calls = []
+    rig.log.sync()  # something is due at the end of the turn
+    rig.log.on_writer_lost("it keeps dying")
+    rig.log.sync(undo=calls.append, args=("undone",))
+    rig.log.hold(calls.append)
+    rig.loop.end_turn()
+    assert ["undone", False] == calls
+
+
 def test_a_damaged_file_is_written_no_more_and_the_broker_is_told(rig):
     calls = []
     rig.log.on_fatal = calls.append
