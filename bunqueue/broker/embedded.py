@@ -107,7 +107,10 @@ class EmbeddedBroker:
         for thread in self._threads:
             thread.join(timeout_s)
         with self._gate:
-            self._broker.close()
+            try:
+                self._broker.close()
+            finally:
+                self._broker.engine.let_go()  # the program may open many brokers, one by one
             self._loop.close()
 
     def _run(self, peer: LocalPeer, request: bytes, deliver: Callable[[bytes], None]) -> None:

@@ -486,6 +486,20 @@ class Engine(EngineFields):
                 sweeps.release(self, job, now)
         return len(jobs)
 
+    def let_go(self) -> None:
+        """Forget every job, once the storage is closed; nothing is written of that.
+
+        Compiled jobs are none of the collector's objects: one that refers to its queue, and is
+        referred to by it, would stay for as long as the process lives.
+        """
+        self.timers.clear()
+        self.moments.clear()
+        self.index.clear()
+        self._completed.clear()
+        self.graph.consumers.clear()
+        for queue in self.queues.values():
+            queue.clear()
+
     def options_with(self, options: JobOptions, wire_name: str, value: object) -> JobOptions:
         """Return a copy of the shared options with one of them changed."""
         return JobOptions({**options.given, wire_name: value})

@@ -59,6 +59,11 @@ class JobIndex:
         if piece.get(job.id) is job:
             del piece[job.id]
 
+    def clear(self) -> None:
+        """Forget every job."""
+        for piece in self._pieces:
+            piece.clear()
+
     def sample(self) -> None:
         """Look how many jobs there are."""
         self.peak = max(self.peak, len(self))

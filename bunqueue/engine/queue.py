@@ -137,6 +137,18 @@ class Queue(QueueFields):
         self.failed_total += other.failed_total
         self.is_disordered = True
 
+    def clear(self) -> None:
+        """Forget every job, key and long poll."""
+        self.run_set.clear()
+        for job in self.active.values():
+            if job.delivery is not None:
+                job.delivery.peer = job.delivery.timer = None  # the peer holds the run
+        for place in (self.admitted, self.parked, self.active, self.completed, self.failed):
+            place.clear()
+        self.keys.clear()
+        self.waiters.clear()
+        self.wake_timer = None
+
     def size(self) -> int:
         """Count every job of the queue, in all places."""
         return (

@@ -105,6 +105,15 @@ class Timers:
         heap, old = self._heap, self._old
         return old if old and (not heap or old[0] < heap[0]) else heap
 
+    def clear(self) -> None:
+        """Forget every deadline; no entry refers to anything any more."""
+        for timer in (*self._heap, *self._old):
+            timer[2] = timer[3] = timer[4] = None
+        self._heap.clear()
+        self._old.clear()
+        self._cancelled = 0
+        self.next_at = float("inf")
+
     def shift(self, delta_ms: int) -> None:
         """Move every deadline, after the wall clock jumped."""
         self._shifted_ms += delta_ms

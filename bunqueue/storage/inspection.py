@@ -2,8 +2,9 @@
 
 ``beside`` costs a few calls of ``stat``, so a broker tells it of its own file. ``inspect`` reads
 the whole file, on a connection that cannot write: beside a running broker it sees one commit, and
-keeps SQLite from emptying the log for as long as it reads. A file that nobody has open and that has
-no log is read as one that does not change; SQLite would else make files beside it.
+keeps SQLite from emptying the log for as long as it reads. A file that no broker has open is read
+without locks, and the index of its log is kept in memory; SQLite would else make or change files
+beside it.
 """
 
 import contextlib
@@ -143,9 +144,8 @@ def _lax(path: str) -> Iterator[Note]:
 
 
 def _inside(path: str, is_in_use: bool) -> list[Finding]:
-    cannot_change = not is_in_use and not _size(f"{path}-wal")
     try:
-        connection = _open(path, cannot_change)
+        connection = _open(path, is_in_use)
     except apsw.Error as error:
         return [finding("file", PROBLEM, f"cannot open {path}: {error}", OPENS_NOTHING_MORE)]
     try:
@@ -162,11 +162,16 @@ def _inside(path: str, is_in_use: bool) -> list[Finding]:
         connection.close()
 
 
-def _open(path: str, cannot_change: bool) -> apsw.Connection:
-    uri = f"file:{quote(path)}?mode=ro" + ("&immutable=1" if cannot_change else "")
+def _open(path: str, is_in_use: bool) -> apsw.Connection:
+    uri = f"file:{quote(path)}?mode=ro"
+    if not is_in_use:
+        uri += "&vfs=unix-none" if _size(f"{path}-wal") else "&immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(uri, flags=flags)
     connection.set_busy_timeout(BUSY_MS)
+    if not is_in_use:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the log stays as it is
+        connection.pragma("locking_mode", "exclusive")  # an index in memory instead of a -shm
     return connection
 
 

@@ -1,5 +1,7 @@
 """The broker inside a program: called from anywhere, answered from anywhere."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ from bunqueue.errors import EmbeddedError, StorageFailed
 from bunqueue.storage.native import original
 
 WAIT_S_MAX = 5.0
+
+
+class Name(str):
+    """A name that can be watched."""
 
 
 class Client:
@@ -177,3 +183,22 @@ def test_many_threads_may_call_at_once(client: Client) -> None:
 
     assert all(lock.acquire(True, WAIT_S_MAX) for lock in done)
     assert threads * each == client.call(cmd="Count", queue="emails")["count"]
+
+
+def test_a_closed_broker_leaves_memory_with_its_jobs(path: str | None) -> None:
+    broker = open_embedded(path)
+    client = Client(broker)
+    for options in ({}, {"delay": 60_000}, {"ttl": 60_000}, {"priority": 1}):
+        client.push(**options)
+    client.call(cmd="PULL", queue="emails", owner="w")
+    engine = weakref.ref(broker._broker.engine)
+    queue = broker._broker.engine.queues["emails"]
+    job = next(iter(queue.active.values()))
+    job.name = name = Name("watched")
+    watched = weakref.ref(name)
+
+    broker.close()
+    del broker, client, queue, job, name
+    gc.collect()
+
+    assert (None, None) == (watched(), engine())

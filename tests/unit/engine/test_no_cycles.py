@@ -230,6 +230,44 @@ def test_a_job_that_has_gone_is_freed_without_the_collector(
     assert [None] * len(refs) == [ref() for ref in refs]
 
 
+@pytest.mark.parametrize("is_released", [True, False])
+def test_every_job_is_freed_when_the_engine_lets_go(is_released: bool) -> None:
+    world = World()
+    jobs = flow("p", 2)
+    world.ok("PUSHF", jobs=jobs)  # parked, and waited for
+    world.push(data=1, queue="dead", maxAttempts=1)
+    dead = world.pull(queue="dead")
+    world.ok("FAIL", id=dead, error="no")
+    done = world.push(data=1, queue="done")
+    world.pull(queue="done")
+    world.ok("ACK", id=done)
+    world.push(data=1, queue="active", timeout=HOUR_MS)
+    active = world.pull(queue="active")
+    assert dead is not None
+    assert active is not None
+    refs = watch(
+        world,
+        *(str(job["id"]) for job in jobs),
+        *(dead, done, active),
+        world.push(data=1),
+        world.push(data=1, priority=3, lifo=True),
+        world.push(data=1, delay=9_000),
+        world.push(data=1, groupId="g"),
+        world.push(data=1, uniqueKey="k", ttl=HOUR_MS),
+        world.push(data=1, repeat={"every": 1_000}),
+    )
+    world.send("PULL", world.connect("other"), queue="none", timeout=5_000)
+    if is_released:
+        world.engine.release_all(world.now)
+    world.engine.let_go()
+    assert 0 == sum(queue.size() for queue in world.engine.queues.values())
+
+    del world
+    gc.collect()
+
+    assert [None] * len(refs) == [ref() for ref in refs]
+
+
 def test_a_job_whose_removal_was_undone_is_freed_when_it_goes() -> None:
     world = World(ScriptedStorage())
     job_id = world.push(data=1, ttl=HOUR_MS, uniqueKey="k")

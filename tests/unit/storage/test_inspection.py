@@ -41,12 +41,8 @@ def found(path: Path) -> dict[str, Finding]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return all that lies in the directory, but for the index that SQLite keeps of a log."""
-    return {
-        name: (path.parent / name).read_bytes()
-        for name in os.listdir(path.parent)
-        if not name.endswith("-shm")
-    }
+    """Return all that lies in the directory."""
+    return {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)}
 
 
 def test_a_sound_file_is_fine_and_nothing_is_made_beside_it(path: Path) -> None:
@@ -74,19 +70,27 @@ def test_a_file_in_use_is_read_as_it_is(path: Path) -> None:
     assert "holds 2 jobs, was closed well" in found(path)["file"]["text"]
 
 
-def killed(path: Path) -> None:
-    """Leave the file as a broker does that was killed: a job is in the log alone."""
+def killed(path: Path, has_index: bool = False) -> None:
+    """Leave the file as a broker does that was killed: a job is in the log alone.
+
+    Args:
+        has_index: The index of the log lies there too, not only the log.
+    """
     storage = opened(path)
     storage.added(make_job(2))
     storage.flush()
     kept = contents(path)
     storage.close()
     for name, content in kept.items():
-        (path.parent / name).write_bytes(content)
+        if has_index or not name.endswith("-shm"):
+            (path.parent / name).write_bytes(content)
 
 
-def test_what_a_killed_broker_left_in_the_log_counts_and_stays_there(path: Path) -> None:
-    killed(path)
+@pytest.mark.parametrize("has_index", [False, True])
+def test_what_a_killed_broker_left_in_the_log_counts_and_stays_there(
+    path: Path, has_index: bool
+) -> None:
+    killed(path, has_index)
     before = contents(path)
     assert before["data.db-wal"]
 
