@@ -87,7 +87,7 @@ typedef struct {
   uint64_t rows_written;
 } disk;
 
-/* -- memory -------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------ */
 
 static void disk_free_segments(disk_segment *segments, int count) {
   if (!segments) return;
@@ -144,7 +144,7 @@ static void disk_release(disk *self) {
   if (!left) disk_free(self);
 }
 
-/* -- errors -------------------------------------------------------------------------------------- */
+/* -- errors ------------------------------------------------------------------------------------ */
 
 static const char *disk_error_name(int code) {
   switch (code & 0xff) {
@@ -193,7 +193,7 @@ static int disk_is_bad_row(int code) {
   return code == SQLITE_CONSTRAINT || code == SQLITE_TOOBIG || code == SQLITE_MISMATCH;
 }
 
-/* -- statements ---------------------------------------------------------------------------------- */
+/* -- statements -------------------------------------------------------------------------------- */
 
 static int disk_prepare(disk *self, disk_statement *statement, int rows, sqlite3_stmt **prepared) {
   size_t head = strlen(statement->head);
@@ -406,7 +406,7 @@ static void disk_write(disk *self, disk_batch *batch, disk_answer *answer) {
   if (!sqlite3_get_autocommit(self->db)) sqlite3_exec(self->db, "ROLLBACK", 0, 0, 0);
 }
 
-/* -- the thread ---------------------------------------------------------------------------------- */
+/* -- the thread -------------------------------------------------------------------------------- */
 
 static int disk_on_commit(void *self, sqlite3 *db, const char *name, int pages) {
   (void)db;
@@ -437,6 +437,7 @@ static void disk_shut(disk *self) {
   }
   sqlite3_finalize(self->begin);
   sqlite3_finalize(self->commit);
+  self->begin = self->commit = 0;
   sqlite3_close_v2(self->db);
   self->db = 0;
 }

@@ -3,7 +3,8 @@
 
 Five twins of engine functions come first: ``admit`` (``admission._admit_plain``), ``claim_plain``
 (the loop of ``claiming.claim``), ``complete`` (``outcomes._complete``), ``forget_plain``
-(``places.forget``) and the packing of an active job (``job_wire.pack_job``). Each looks first whether the case is ordinary, before it changes
+(``places.forget``) and the packing of an active job (``job_wire.pack_job``). Each looks first
+whether the case is ordinary, before it changes
 anything, and says so if it is not; the Python function goes on from there.
 
 ``Runner`` then runs frames for a connection. It never decodes a payload: ``copied`` walks over the
@@ -88,7 +89,8 @@ cdef learn():
     """Take the constants and functions of the Python that this stands beside; at first use."""
     global NO_OPTIONS
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE, DEFAULT_OPTIONS, _claim, _uncomplete
-    global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit, _narrowed
+    global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit
+    global _narrowed
     global _names_part, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
@@ -123,7 +125,8 @@ cdef learn():
     FIRST_WAITING = job_wire._FIRST["waiting"]
     FIRST_PRIORITIZED = job_wire._FIRST["prioritized"]
     FIRST_DELAYED = job_wire._FIRST["delayed"]
-    PUSHED, PUSHED_MANY, OK, REQ_ID = core._PUSHED, core._PUSHED_MANY, replies.OK, replies.REQ_ID_KEY
+    PUSHED, PUSHED_MANY = core._PUSHED, core._PUSHED_MANY
+    OK, REQ_ID = replies.OK, replies.REQ_ID_KEY
     NO_JOB, NO_JOB_LEASED, JOB, JOB_LEASED = (
         core._NO_JOB, core._NO_JOB_LEASED, core._JOB, core._JOB_LEASED
     )

@@ -34,8 +34,8 @@ def take_extra(object no_extra, object extra_class):
     _Extra = extra_class
 
 
-# The collector does not look at jobs and their runs, or a million of them would cost it a pause each
-# time it looks at all of memory. Whatever refers back to a job (its queue, timers, the peer that
+# The collector does not look at jobs and their runs, or a million of them would cost it a pause
+# each time it looks at all of memory. Whatever refers back to a job (its queue, timers, the peer that
 # holds it) lets go of it when it goes: tests/unit/engine/test_no_cycles.py.
 
 
@@ -142,8 +142,8 @@ cdef Job new_job(str id, long long seq, QueueFields queue, object name, bytes da
 
 
 cdef enum:
-    # Jobs of the first block and of the largest: with their heads 256 bytes and 8 KiB. Most lines are
-    # short, and there may be 10,000 of them.
+    # Jobs of the first block and of the largest: with their heads 256 bytes and 8 KiB. Most lines
+    # are short, and there may be 10,000 of them.
     BLOCK_ROOM_MIN = 30
     BLOCK_ROOM_MAX = 1022
 
