@@ -6,6 +6,7 @@ may be meant and may not; a problem, that something does not work or will soon b
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 OK: Final = "ok"
@@ -19,7 +20,7 @@ Finding = dict[str, Any]
 Note = tuple[str, str]  # level, text
 
 _SIZES: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 
 
 def finding(check: str, level: str, text: str, cure: str | None = None) -> Finding:
@@ -55,8 +56,8 @@ def worst(findings: Iterable[Finding]) -> str:
 
 def span_text(span_ms: float) -> str:
     """Return a span in its largest whole unit, as in ``3 h``."""
-    for unit_ms, name in _SPANS:
-        if span_ms >= unit_ms:
+    for (unit_ms, name), (smaller_ms, _) in pairwise(_SPANS):
+        if span_ms >= unit_ms - smaller_ms / 2:  # 59.9 min are 1 h, not 60 min
             return f"{span_ms / unit_ms:.0f} {name}"
     return f"{span_ms:.0f} ms"
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bunqueue.protocol.fields import (
+    INT64_MAX,
     QUEUE_NAMES_KNOWN_MAX,
-    SAFE_INTEGER_MAX,
     Anything,
     Field,
     Flag,
@@ -113,8 +113,8 @@ REFUSED: list[tuple[Field, Any, str]] = [
     (Number(integer=True), 1.5, "x must be an integer"),
     (Number(integer=True), -INFINITY, "x must be a finite number"),
     (Number(), -1, "x must be at least 0"),
-    (Number(min=None), -1e300, f"x must be at least -{SAFE_INTEGER_MAX}"),
-    (Number(), 1e300, f"x must be at most {SAFE_INTEGER_MAX}"),
+    (Number(min=None), -1e300, f"x must be at least -{INT64_MAX}"),
+    (Number(), 1e300, f"x must be at most {INT64_MAX}"),
     (Number(min=1), 0, "x must be at least 1"),
     (Number(max=5), 6, "x must be at most 5"),
     (Number(max=5), 5.1, "x must be at most 5"),

@@ -44,7 +44,14 @@ def test_the_worst_level() -> None:
 
 @pytest.mark.parametrize(
     ("span_ms", "text"),
-    [(0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (90_000_000, "1 d"), (7_200_000, "2 h")],
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (90_000_000, "1 d"),
+        (7_200_000, "2 h"),
+        (3_599_800, "1 h"),
+    ],
 )
 def test_a_span_in_its_largest_unit(span_ms: int, text: str) -> None:
     assert text == span_text(span_ms)
