@@ -165,8 +165,20 @@ class HubGate:
         return opened
 
     def __del__(self) -> None:
-        self._watcher.stop()
-        self._watcher.close()
+        # The last to know it may be another thread, which told its waiter too late. A watcher is
+        # taken off its loop in the loop's own thread only, or the loop may be reading it.
+        if _thread_ident() == self._home:
+            _shut(self._watcher)
+        else:
+            try:
+                self._watcher.loop.run_callback_threadsafe(_shut, self._watcher)
+            except ValueError:
+                return  # the loop is destroyed, and all its watchers with it
+
+
+def _shut(watcher: Any) -> None:
+    watcher.stop()
+    watcher.close()
 
 
 class Latch:

@@ -95,3 +95,30 @@ def test_executors_that_need_the_hub_say_so_in_a_native_thread(
 ) -> None:
     with pytest.raises(ValueError, match="needs the main thread's hub"):
         run_natively(lambda: Worker("q", processor, executor=executor, autorun=False))
+
+
+def test_a_gate_that_a_thread_lets_go_of_last_leaves_its_loop_in_the_loops_own_thread() -> None:
+    """A thread that takes a watcher off a loop while that runs brings the process down."""
+    shut_by: list[int] = []
+
+    class Watcher:
+        def __init__(self, loop: Any) -> None:
+            self.loop = loop
+
+        def stop(self) -> None:
+            shut_by.append(worlds._thread_ident())
+
+        def close(self) -> None:
+            shut_by.append(worlds._thread_ident())
+
+    gates = [worlds.HubGate()]
+    real, gates[0]._watcher = gates[0]._watcher, Watcher(gevent.get_hub().loop)
+    real.stop()
+    real.close()
+
+    run_natively(gates.clear)
+    with gevent.Timeout(10):
+        while len(shut_by) < 2:
+            gevent.sleep(0.001)
+
+    assert [worlds._thread_ident()] * 2 == shut_by
