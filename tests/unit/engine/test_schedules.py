@@ -214,7 +214,7 @@ def test_a03_another_pattern_has_moments_of_its_own(world: World, other: dict[st
 def test_a03_a_run_that_is_due_is_not_lost_to_a_definition(world: World) -> None:
     world.ok("Cron", name="c", queue="q", schedule="* * * * *")
     due_at = get(world)["nextRun"]
-    world.clock.ms = due_at + 5  # the broker is busy, and has not come to it
+    world.clock.ms = int(due_at) + 5  # the broker is busy, and has not come to it
 
     world.ok("Cron", name="c", queue="q", schedule="* * * * *")
     world.forward(0)
