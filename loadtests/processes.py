@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+CORES = os.sched_getaffinity(0)  # what this process was started on
 
 CALM_STEP_S = 0.02  # how often a server is asked whether it has come to rest
 CALM_STEPS = 3  # so many quiet steps in a row are rest
@@ -106,10 +107,11 @@ def memory(pids: Sequence[int]) -> Memory:
 def pinned(core: int | None) -> Iterator[None]:
     """Bind this process to one core for a while; what it starts meanwhile stays there.
 
-    On a machine without that core nothing is bound, and the figures say so by their noise.
+    Also within another such while, as a server is started by a bound driver. On a machine without
+    that core nothing is bound, and the figures say so by their noise.
     """
     before = os.sched_getaffinity(0)
-    if core is not None and core in before:
+    if core is not None and core in CORES:
         os.sched_setaffinity(0, {core})
     try:
         yield
