@@ -73,6 +73,8 @@ def _step(engine: "Engine", queue: Queue, delta_ms: int, now: int) -> None:
         rate.shift(delta_ms)
         if rate.expires_at is not None:
             control.store(engine, queue)
+    elif delta_ms < 0 and queue.is_stored:
+        control.store(engine, queue)  # its row may hold a limit that was over, and comes back
     run_set = queue.run_set
     if run_set.groups is not None:
         run_set.groups.shift(delta_ms)

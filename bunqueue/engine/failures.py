@@ -62,32 +62,38 @@ def child_failed(engine: "Engine", job: Job, error: str | None, now: int) -> Non
     if parent is None or parent not in engine.graph.consumers.get(job.id, ()):
         return
     record = (parent.id, job.id, job.queue.name, mode, NO_ERROR if error is None else error, now)
+    earlier = None if parent.extra.flow is None else parent.extra.flow.records.get(job.id)
     put_record(engine, parent, record)
-    engine.storage.sync(_reconsider, (engine, parent, job))
+    engine.storage.sync(_reconsider, (engine, parent, job, earlier))
     engine.graph.later(engine, apply, parent, record)
 
 
-def _reconsider(engine: "Engine", parent: Job, child: Job) -> None:
-    """After a failed commit: forget the record, or apply it again where the failure stands."""
+def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | None) -> None:
+    """After a failed commit: forget the record, or apply it again where the failure stands.
+
+    ``earlier``: what the file has of a failure before this one; that stands, and is not forgotten.
+    """
     ties = parent.extra.flow
     record = None if ties is None else ties.records.get(child.id)
     if record is None:
         return
     if child.place in (FAILED, GONE) and not has_successor(engine, child):
-        engine.storage.put(FAILURES, record_key(parent.id, child.id), record)
+        put_record(engine, parent, record)
         engine.graph.later(engine, apply, parent, record)
+    elif earlier is not None:
+        put_record(engine, parent, earlier)
     else:
         drop_record(engine, parent, child.id)
 
 
 def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
-    """Do to the parent what the record says; harmless if it was done."""
+    """Do to the parent what the record says, if that still stands; harmless if it was done."""
     _, child_id, child_queue, mode, error, _ = record
     with parent.queue.shard.lock:
         ties = parent.extra.flow
         if (
             ties is None
-            or child_id not in ties.records
+            or ties.records.get(child_id) != record
             or engine.index.get(parent.id) is not parent
         ):
             return

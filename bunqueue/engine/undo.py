@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
 from bunqueue.engine.claiming import look_soon
-from bunqueue.engine.dependencies import enter_again
+from bunqueue.engine.dependencies import FAILURES, enter_again, record_key
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
@@ -105,6 +105,7 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     if engine.untold:
         retract(engine, job.queue.name, job.id, since)
     was_gone = job.place == GONE
+    flow = job.extra.flow
     take_out(engine, job)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(job, name, value)
@@ -112,6 +113,12 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     put_in(engine, job, now)
     if was_gone and extra.flow is not None and job.place not in (COMPLETED, GONE):
         enter_again(engine, job)  # what took it away since is not undone by itself: its ttl, say
+    elif flow is not None and extra.flow is not None:
+        for child_id in flow.records.keys() - extra.flow.records.keys():
+            engine.storage.delete(FAILURES, record_key(job.id, child_id))
+        for child_id, record in extra.flow.records.items():
+            if flow.records.get(child_id) != record:
+                engine.storage.put(FAILURES, record_key(job.id, child_id), record)
     if owns_key and not keys.reclaim(job, now):
         keys.lose(job)
     if job.options.ttl is not None:

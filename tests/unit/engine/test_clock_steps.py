@@ -191,6 +191,20 @@ def test_a_temporary_limit_is_stored_anew(world: World, delta: int) -> None:
     assert job_id == world.pull()
 
 
+@both_ways
+def test_a_temporary_limit_that_is_over_does_not_come_back(world: World, delta: int) -> None:
+    world.ok("RateLimit", queue="q", limit=0, duration=SECOND, ttl=10 * SECOND)
+    world.ok("SetConcurrency", queue="q", limit=5)
+    world.forward(10 * SECOND)
+    jobs = [world.push(), world.push()]
+    assert jobs[0] == world.pull()
+    step(world, delta)
+
+    world = world.restart()
+
+    assert jobs[1] == world.pull()
+
+
 GROUP: dict[str, Any] = {"group": {"limit": {"max": 1, "duration": MINUTE}}}
 
 

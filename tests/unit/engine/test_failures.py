@@ -406,3 +406,47 @@ def test_a_policy_that_a_failed_commit_undoes_is_applied_again(policy: dict[str,
         complete(again, "c1")
     assert ("failed" if policy is FAIL else "waiting") == again.state("p")
     assert ("failed" if policy is FAIL else "waiting") == again.restart().state("p")
+
+
+@pytest.mark.parametrize("policy", [CONTINUE, IGNORE, REMOVE], ids=lambda p: next(iter(p)))
+def test_a_second_failure_that_is_not_committed_leaves_the_first_one(
+    policy: dict[str, bool],
+) -> None:
+    world = persistent_world()
+    push(world, **policy)
+    fail(world)
+    world.ok("RetryDlq", queue="q", jobId="c0")
+    parent, values = world.job("p"), (failed(world), ignored(world))
+    world.storage.fails = True
+    assert "Internal server error" == world.error("Discard", id="c0")
+    world.storage.fails = False
+    world.settle()
+
+    assert (parent, values) == (world.job("p"), (failed(world), ignored(world)))
+    again = world.restart()
+    assert (world.state("p"), values) == (again.state("p"), (failed(again), ignored(again)))
+
+
+@pytest.mark.parametrize("policy", [CONTINUE, IGNORE], ids=lambda p: next(iter(p)))
+@pytest.mark.parametrize("command", ["RemoveChildDependency", "PUSH"])
+def test_an_edit_that_is_not_committed_leaves_what_was_noted_of_the_child(
+    command: str, policy: dict[str, bool]
+) -> None:
+    world = persistent_world()
+    push(world, **policy)
+    fail(world)
+    if command == "PUSH":
+        data = {"__parentId": "p", "__parentQueue": "pq"}
+        fields = {"queue": "q", "jobId": "c0", "parentId": "p", "data": data}
+    else:
+        world.ok("RetryDlq", queue="q", jobId="c0")
+        fields = {"id": "c0"}
+    parent, values = world.job("p"), (failed(world), ignored(world))
+    world.storage.fails = True
+    assert "Internal server error" == world.error(command, **fields)
+    world.storage.fails = False
+    world.settle()
+
+    assert (parent, values) == (world.job("p"), (failed(world), ignored(world)))
+    again = world.restart()
+    assert (world.state("p"), values) == (again.state("p"), (failed(again), ignored(again)))
