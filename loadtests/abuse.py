@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import selectors
 import signal
 import socket
@@ -46,6 +47,7 @@ ROUND_S = 0.005  # between two rounds of the bystander
 ANSWER_S_MAX = 20.0
 RELEASE_S_MAX = 1.0  # after descriptors are free again, until somebody is let in
 FRAME_BYTES = 67_108_864
+LARGE_FRAME_MB_MAX = 1_500  # what one may cost: the broker, the frame, and what is in it
 DESCRIPTORS = 64  # of a broker that is to run out of them
 Figures = dict[str, Any]
 
@@ -133,10 +135,11 @@ def bystander(broker: BrokerProcess) -> Iterator[Figures]:
 # -- looking at the broker -------------------------------------------------------------------------
 
 
-def resident_mb(broker: BrokerProcess) -> float:
-    """Return the broker's resident memory."""
-    pages = int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1])
-    return round(pages * os.sysconf("SC_PAGE_SIZE") / 1024**2, 1)
+def resident_mb(broker: BrokerProcess, field: str = "VmRSS") -> float:
+    """Return the broker's resident memory; ``VmHWM`` is the most it ever was."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{broker.pid}/status").read_text())
+    assert found is not None
+    return round(int(found[1]) / 1024, 1)
 
 
 def cpu_s(broker: BrokerProcess) -> float:
@@ -316,12 +319,19 @@ def large_frames(broker: BrokerProcess, scale: int) -> Figures:
     texts = b"\xa1x\xdd" + struct.pack(">I", count) + text * count
     job = b"\x81\xa4data\xc5\xff\x00" + bytes(0xFF00)
     jobs = b"\xa5queue\xa5large\xa4jobs\xdc" + struct.pack(">H", 1_000) + job * 1_000
+    letters = length // 2
+    long_text = b"\xa1x\xdb" + struct.pack(">I", 2 * letters) + "\u0400".encode() * letters
+    lists = b"\xa1x\xdd" + struct.pack(">I", length) + b"\x90" * length
     bodies = {
         "padded ping": b"\x82\xa3cmd\xa4Ping" + padding,
         "list of texts": b"\x82\xa3cmd\xa4Ping" + texts,
+        "long text": b"\x82\xa3cmd\xa4Ping" + long_text,
+        "empty lists": b"\x82\xa3cmd\xa4Ping" + lists,
         "no message": b"\xc1" * FRAME_BYTES,
         "batch of jobs": b"\x83\xa3cmd\xa5PUSHB" + jobs,
     }
+    refused = {"empty lists", "no message"}
+    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # the peak is told anew
     sent = 0
     with tcp(broker) as sock:
         sock.settimeout(120)
@@ -330,10 +340,12 @@ def large_frames(broker: BrokerProcess, scale: int) -> Figures:
             for what, body in bodies.items():
                 sock.sendall(frame_of(body))
                 reply = peer.value()
-                must(reply["ok"] == (what != "no message"), f"{what}: {reply.get('error')}")
+                must(reply["ok"] == (what not in refused), f"{what}: {reply.get('error')}")
                 sent += 1
             peer.call({"cmd": "Obliterate", "queue": "large"})
-    return {"frames": sent}
+    peak_mb = resident_mb(broker, "VmHWM")
+    must(peak_mb < LARGE_FRAME_MB_MAX, f"a frame took up to {peak_mb} MB")
+    return {"frames": sent, "peak_mb": peak_mb}
 
 
 @scenario

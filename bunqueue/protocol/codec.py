@@ -35,6 +35,9 @@ _OPEN_LEVEL: Final = b"\x91"
 _OPEN_LEVELS: Final = _OPEN_LEVEL * _LEVELS
 
 
+NAMING: Final = ("cmd", "reqId")  # what an answer needs of a request
+
+
 class Undefined:
     """The type of ``UNDEFINED``: a list element that its sender left undefined."""
 
@@ -54,22 +57,35 @@ class InvalidFrame(ValueError):
     """The bytes are not exactly one acceptable msgpack value."""
 
 
-class NestedTooDeeply(InvalidFrame):
-    """The value would be fine but for its depth.
+class BeyondBounds(InvalidFrame):
+    """The value would be fine but for a bound, which the text tells.
 
     Attributes:
         value: What was decoded.
         request: What names the command to its sender: ``cmd`` and ``reqId``, as far as there.
     """
 
-    def __init__(self, value: object) -> None:
-        super().__init__(f"nested too deeply: more than {DEPTH_MAX} levels")
+    def __init__(self, text: str, value: object) -> None:
+        super().__init__(text)
         self.value = value
-        self.request: dict[str, Any] = {}
-        if isinstance(value, dict):
-            for key in ("cmd", "reqId"):
-                if isinstance(value.get(key), (str, int, float)):
-                    self.request[key] = value[key]
+        self.request = naming(value)
+
+
+def naming(value: object) -> dict[str, Any]:
+    """Return the members of a request that an answer needs, as far as they are there and plain."""
+    found = {}
+    if isinstance(value, dict):
+        for key in NAMING:
+            if isinstance(value.get(key), (str, int, float)):
+                found[key] = value[key]
+    return found
+
+
+class NestedTooDeeply(BeyondBounds):
+    """The value has too many levels."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"nested too deeply: more than {DEPTH_MAX} levels", value)
 
 
 def _extension(code: int, data: bytes) -> object:

@@ -7,6 +7,9 @@ through ``codec.decode``; an item that is too large for the window itself is ope
 accepted is the same as in a small frame. To find where a run ends an ``Unpacker`` skips over the
 items, which makes no objects.
 
+A byte may be a list or a map, which takes 64 bytes of memory and more: what is packed so densely is
+counted, and beyond ``CONTAINERS_MAX`` nothing more is kept of the frame than what its answer needs.
+
 The opened containers are told, so that a payload of theirs can be packed (``pack_large``) and all
 of them be freed (``let_go``) piece by piece too. A string is dealt with in one go.
 """
@@ -25,10 +28,13 @@ from msgpack.exceptions import OutOfData
 from bunqueue.protocol.codec import (
     CONTAINER_MARKS,
     DEPTH_MAX,
+    NAMING,
     UNDEFINED,
+    BeyondBounds,
     InvalidFrame,
     NestedTooDeeply,
     decode,
+    naming,
     pack,
     text_key,
     unpack,
@@ -38,6 +44,10 @@ from bunqueue.protocol.frames import FRAME_BYTES_MAX
 WINDOW_BYTES: Final = 16_384  # what is larger is opened, what is smaller decoded in one go
 RUN_LENGTH_MAX: Final = 500  # items that are decoded together
 ITEMS_PER_STEP: Final = 32  # of an opened container, packed or counted together
+# Lists and maps of one frame that stand closer than one in ``SPARSE_BYTES``. Any job that may be
+# stored has fewer: its JSON form, at least three characters each, is bounded by 10 MiB.
+SPARSE_BYTES: Final = 16
+CONTAINERS_MAX: Final = FRAME_BYTES_MAX // SPARSE_BYTES
 COPIED_PER_STEP: Final = 1_048_576  # bytes of one value
 FREED_PER_STEP: Final = 2_000
 COUNTED_BYTES_MIN: Final = 1_400_000  # a packed payload below this is well within any limit
@@ -80,6 +90,13 @@ class Packed:
 _NONE: Final = object()  # no key
 
 
+class TooManyContainers(BeyondBounds):
+    """The value would take too much memory."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"holds too many lists and maps: more than {CONTAINERS_MAX}", value)
+
+
 # -- decoding --------------------------------------------------------------------------------------
 
 
@@ -99,8 +116,8 @@ class _Open:
         self._key: Any = _NONE
         self._is_odd = False
 
-    def add(self, items: list[Any]) -> None:
-        """Add the items that come next.
+    def add(self, items: list[Any], is_refused: bool = False) -> None:
+        """Add the items that come next; to a request that is refused, what its answer needs.
 
         Raises:
             InvalidFrame: A key is a container.
@@ -118,7 +135,8 @@ class _Open:
                     self._is_odd = True
                 self._key = item
             else:
-                value[self._key] = item
+                if not is_refused or self._key in NAMING:
+                    value[self._key] = item
                 self._key = _NONE
                 if item is UNDEFINED:
                     self._is_odd = True
@@ -148,6 +166,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
         opened: Is given the containers that were opened, each before those inside it.
 
     Raises:
+        TooManyContainers: It has more than ``CONTAINERS_MAX``, densely packed.
         NestedTooDeeply, InvalidFrame: As ``codec.decode``.
     """
     if len(body) <= WINDOW_BYTES:
@@ -155,12 +174,17 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
     reader = _Reader(body)
     root: list[Any] = []
     stack = [_Open(root, 1)]
-    is_too_deep = False
+    is_too_deep = is_too_many = False
+    found = 0
     while stack:
         top = stack[-1]
         if not top.left:
             yield from top.close()
             stack.pop()
+            continue
+        if is_too_many and (len(stack) > 2 or isinstance(top.value, list)):
+            yield from reader.skip(top.left)
+            top.left = 0
             continue
         count = reader.run(top.left)
         if count:
@@ -172,8 +196,12 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             except NestedTooDeeply as error:
                 is_too_deep = True  # go on: the answer needs the reqId
                 items = error.value
-            top.add(items)
+            top.add(items, is_too_many)
+            # At most so many; the marks stand inside text and numbers as well.
             containers = len(raw) - len(raw.translate(None, CONTAINER_MARKS))
+            if containers > len(raw) // SPARSE_BYTES:
+                found += _containers_in(items)
+                is_too_many = found > CONTAINERS_MAX
             yield count * ITEM_US + len(raw) // BYTES_PER_US + containers // CONTAINERS_PER_US
             continue
         value, inside = yield from reader.open()
@@ -182,7 +210,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             is_too_deep = True
             yield from reader.skip(inside)
             inside = 0
-        top.add([value])
+        top.add([value], is_too_many)
         if isinstance(value, (list, dict)):
             opened.append(value)
             stack.append(_Open(value, inside))
@@ -190,11 +218,24 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             yield len(value) // TEXT_BYTES_PER_US
     reader.end()
     value = root[0]
-    if is_too_deep:
-        if isinstance(value, dict):
-            value = {name: value[name] for name in ("cmd", "reqId") if name in value}
-        raise NestedTooDeeply(value)
+    if is_too_deep or is_too_many:
+        raise (TooManyContainers if is_too_many else NestedTooDeeply)(naming(value))
     return value
+
+
+def _containers_in(items: list[Any]) -> int:
+    """Count the lists and maps inside a list, at any level."""
+    count = 0
+    left: list[Iterable[Any]] = [items]
+    while left:
+        for item in left.pop():
+            if item.__class__ is list:
+                left.append(item)
+                count += 1
+            elif item.__class__ is dict:
+                left.append(item.values())
+                count += 1
+    return count
 
 
 class _Reader:

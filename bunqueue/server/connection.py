@@ -24,7 +24,7 @@ from bunqueue.broker import NO_WAIT, Broker, Committed, EngineFace, Event, Later
 from bunqueue.broker.held import settled, settled_frames
 from bunqueue.commands import dispatch
 from bunqueue.commands.event_wire import pack_event
-from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
+from bunqueue.protocol.codec import BeyondBounds, InvalidFrame, decode, pack
 from bunqueue.protocol.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
@@ -74,7 +74,6 @@ CONTAINER_BYTES: Final = 72  # of an empty list
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
-TOO_DEEP: Final = f"Command nested too deeply: more than {DEPTH_MAX} levels"
 _INVALID_FRAME: Final = frame(encode_reply(error_reply(INVALID_FORMAT), None, False))
 
 # 0.14 us a call; msgpack.packb makes a packer for each, 0.7 us.
@@ -508,12 +507,12 @@ class Connection:
         self._line.finish()
 
     def _refuse_frame(self, error: InvalidFrame) -> None:
-        request = error.request if isinstance(error, NestedTooDeeply) else None
+        request = error.request if isinstance(error, BeyondBounds) else None
         if self._rate is not None and not self._rate.admits(self._steady()):
             self._refuse_rate(request)
         elif request is not None:
             req_id = self._packed(request, request["reqId"]) if "reqId" in request else None
-            self._put(error_reply(TOO_DEEP), req_id)
+            self._put(error_reply(f"Command {error}"), req_id)
         else:
             self._out.append(_INVALID_FRAME)
 

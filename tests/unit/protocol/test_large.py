@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bunqueue.protocol import large
 from bunqueue.protocol.codec import DEPTH_MAX, InvalidFrame, NestedTooDeeply, decode, pack
-from bunqueue.protocol.large import decode_large, json_chars
+from bunqueue.protocol.large import CONTAINERS_MAX, TooManyContainers, decode_large, json_chars
+from bunqueue.protocol.options import DATA_CHARS_MAX
 from tests.support.engine import done
 
 VALUES = st.recursive(
@@ -113,6 +114,72 @@ def test_depth_is_counted_from_the_frame(levels: int, is_listed: bool) -> None:
     body = msgpack.packb(value)
 
     assert outcome(decode, body) == outcome(decoded, body)
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def refusal(value: Any, containers_max: int) -> TooManyContainers | None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "CONTAINERS_MAX", containers_max)
+        try:
+            assert value == decoded(msgpack.packb(value))
+        except TooManyContainers as error:
+            return error
+        return None
+
+
+DENSE: dict[str, Any] = {
+    "lists": [[]] * 300,
+    "maps": [{}] * 300,
+    "lists in lists": [[[], [[]]]] * 75,
+    "lists in maps": [{"a": []}] * 150,
+    "members": {f"{n:02d}": [] for n in range(300)},
+}
+
+
+@pytest.mark.parametrize("what", DENSE)
+def test_too_many_lists_and_maps_are_refused_by_the_request_id(what: str) -> None:
+    """Wherever the request id stands, and whatever follows."""
+    dense = DENSE[what]
+    for request in (
+        {"cmd": "PUSH", "reqId": "7", "data": dense},
+        {"data": dense, "more": [1] * 100, "reqId": "7", "last": [dense], "cmd": "PUSH"},
+    ):
+        told = refusal(request, 250)
+        assert told is not None
+        assert {"cmd": "PUSH", "reqId": "7"} == told.request
+        assert told.request == told.value
+        assert "holds too many lists and maps: more than 250" == str(told)
+
+
+@pytest.mark.parametrize("what", DENSE)
+def test_as_many_as_may_be_are_taken(what: str) -> None:
+    assert refusal({"cmd": "PUSH", "data": DENSE[what]}, 300) is None
+
+
+def test_members_of_the_request_itself_are_counted() -> None:
+    assert refusal({f"{n:02d}": [] for n in range(300)} | {"reqId": 1}, 250) is not None
+
+
+def test_a_list_of_too_many_is_no_request() -> None:
+    told = refusal([[]] * 300, 250)
+
+    assert told is not None
+    assert {} == told.request
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\u0400" * 5_000, [129] * 5_000, [["x" * 20]] * 300],
+    ids=["text", "numbers", "far apart"],
+)
+def test_what_only_looks_like_lists_is_not_counted(value: Any) -> None:
+    assert refusal({"cmd": "PUSH", "data": value}, 250) is None
+
+
+def test_the_densest_payload_that_may_be_stored_is_taken() -> None:
+    assert DATA_CHARS_MAX // len("[],") < CONTAINERS_MAX
 
 
 def test_a_long_list_is_decoded_in_many_steps() -> None:

@@ -209,7 +209,6 @@ storage.writer.Frames._buffer: operation: backlog
 commands.job_wire._names: commands.job_wire.NAMES_PACKED_MAX: jobs
 commands.targets.AllowedTargets._names: setting
 commands.targets.AllowedTargets._networks: setting
-protocol.codec.NestedTooDeeply.request: command
 protocol.options.JobOptions.given: fixed
 protocol.options.JobOptions.given[]: fixed
 protocol.options.JobOptions.repeat: fixed

@@ -10,6 +10,7 @@ import pytest
 
 from bunqueue.broker import Clock
 from bunqueue.commands.registry import dispatch
+from bunqueue.protocol import large as large_module
 from bunqueue.protocol.codec import DEPTH_MAX
 from bunqueue.server import connection as connection_module
 from bunqueue.server.connection import (
@@ -328,6 +329,24 @@ def test_what_is_nested_too_deeply_is_refused_by_its_request_id(talk: Talk) -> N
 
     too_deep = f"Command nested too deeply: more than {DEPTH_MAX} levels"
     assert [(too_deep, 1), (too_deep, None), (None, 3)] == errors(replies)
+
+
+def test_what_holds_too_many_lists_is_refused_by_its_request_id(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_module, "CONTAINERS_MAX", 50_000)
+    dense: list[Any] = [[]] * 150_000
+
+    replies = talk.say(frame({"cmd": "PUSH", "queue": "q", "data": dense, "reqId": 1}) + ping(2))
+    for _ in range(2_000):
+        if len(replies) == 2:
+            break
+        talk.broker.engine.tick(talk.connection.now())
+        talk.connection.resume()
+        replies += talk.line.take()
+
+    too_many = "Command holds too many lists and maps: more than 50000"
+    assert [(too_many, 1), (None, 2)] == errors(replies)
 
 
 def test_nothing_but_auth_is_answered_before_it() -> None:
