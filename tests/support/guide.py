@@ -15,7 +15,7 @@ from tests.support.markdown import ROOT, Block, blocks_of
 
 GUIDE = ROOT / "docs/guide"
 PAGES = sorted(GUIDE.glob("*.md"))
-RUN_S_MAX = 60
+RUN_S_MAX = 120
 PORTS_SHOWN = ("7789", "7790", "8000")  # of servers that the pages start themselves
 RUNNER = Path(__file__).parent / "run_page.py"
 
