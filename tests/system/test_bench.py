@@ -90,3 +90,14 @@ def test_the_hub_the_writer_and_a_front_have_their_costs():
     assert 0 == done.returncode, done.stderr
     assert "| push-64x1 | " in done.stdout
     assert "| - |" not in done.stdout
+
+
+def test_pushes_and_deliveries_at_a_rate_are_timed():
+    done = tool("latency", "--engines=pure", "--connections=20", "--rate=50", "--ours-rate=100",
+                "--seconds=1", "--repeats=1")  # fmt: skip
+
+    assert 0 == done.returncode, done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if " | pure | " in line]
+    assert ["| 50", "| 100"] == [row[0] for row in rows]
+    for row in rows:
+        assert all(float(cell.strip(" |").replace(",", "")) > 0 for cell in row[2:]), row
