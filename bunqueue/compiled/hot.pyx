@@ -26,8 +26,6 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from functools import partial
 
-from bunqueue.errors import StorageFailed as _StorageFailed
-
 from bunqueue.compiled.records cimport (
     NO_EXTRA,
     Delivery,
@@ -392,8 +390,6 @@ cdef Core core_of(EngineFields engine):
 def admit_plain(engine, QueueFields queue, name, bytes data, options, now):
     """Put a job without any option of its own into the run set."""
     cdef Core core = core_of(engine)
-    if core.is_refusing():
-        raise _StorageFailed("the write backlog is full")
     cdef Job job = core.admit(queue, name, data, options, 0, now)
     core.totals.pushed += 1
     if core.listeners:
@@ -1306,8 +1302,6 @@ cdef class Runner:
         if is_durable and core.notes is None and queue.waiters:
             return False  # as in `push`
         for payload, given in entries:
-            if core.is_refusing():  # it has become so just now
-                raise _StorageFailed("the write backlog is full")
             if is_durable:  # all of them become visible together
                 job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
             else:

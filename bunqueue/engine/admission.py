@@ -83,6 +83,8 @@ def push(
     """
     queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
     if own is None:
+        if engine.storage.is_refusing:
+            raise backlog_is_full()
         with queue.shard.lock:
             return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
     if engine.arriving:
@@ -95,6 +97,11 @@ def push(
             return _admit(engine, queue, (name, data, options, own), None, now)
     with engine.identity_lock, in_order({queue.shard, *_others(engine, own, custom_id)}):
         return _admit(engine, queue, (name, data, options, own), custom_id, now)
+
+
+def backlog_is_full() -> StorageFailed:
+    """Build the refusal of what is new while too much waits for the disk."""
+    return StorageFailed("the write backlog is full")
 
 
 def _others(engine: "Engine", own: Mapping[str, Any] | None, custom_id: str | None) -> list[Shard]:
@@ -210,11 +217,14 @@ def push_batch(
         The ids; a ``Later`` as ``push`` does.
 
     Raises:
-        Refused: As ``push``; nothing was added. Only for dependencies does the text say which
-            entry is meant, with ``jobs[i]: `` before it: JavaScript clients send every add in a
-            batch, and their callers know the texts as they are (2.9.5).
+        Refused, StorageFailed: As ``push``; nothing was added. Only for dependencies does the text
+            say which entry is meant, with ``jobs[i]: `` before it: JavaScript clients send every
+            add in a batch, and their callers know the texts as they are (2.9.5).
     """
     queue = engine.queues.get(queue_name) or engine.open_queue(queue_name)
+    # Asked once: a batch that fills the backlog up is the last one, and taken whole.
+    if engine.storage.is_refusing:
+        raise backlog_is_full()
     if not any(map(_own_of, entries)):
         with queue.shard.lock:
             return _admit_all_plain(engine, queue, entries, now)
@@ -402,6 +412,8 @@ def _hide(
     labelled: Counter[str] = Counter()
     ids: list[str] = []
     for numbers in parts(range(len(entries)), ADMITTED_PER_STEP):
+        if engine.storage.is_refusing:
+            raise backlog_is_full()
         queue = engine.open_queue(queue_name)
         shards = {queue.shard}
         for number in numbers:
@@ -426,8 +438,6 @@ def _hide_plain(
     engine: "Engine", queue: Queue, entry: Entry, hidden: "list[Hidden]", now: int
 ) -> str:
     """Admit a job without any option of its own, invisible; return its id."""
-    if engine.storage.is_refusing:
-        raise StorageFailed("the write backlog is full")
     name, data, _, _ = entry
     seq = engine.seq = engine.seq + 1
     job = Job(engine.ids.new(now), seq, queue, name, data, DEFAULT_OPTIONS, 0, now, now, ADMITTED)
@@ -570,8 +580,6 @@ def _admit_plain(
 ) -> Job:
     """Put a job without any option of its own into the run set."""
     storage = engine.storage
-    if storage.is_refusing:
-        raise StorageFailed("the write backlog is full")
     seq = engine.seq = engine.seq + 1
     job = Job(engine.ids.new(now), seq, queue, name, data, options, 0, now, now, QUEUED)
     engine.index.put(job)
@@ -604,8 +612,6 @@ def _admit_all_plain(
             for name, data, _, _ in entries
         ]
     storage = engine.storage
-    if storage.is_refusing:
-        raise StorageFailed("the write backlog is full")
     new_id = engine.ids.new
     jobs = [
         Job(new_id(now), seq, queue, name, data, DEFAULT_OPTIONS, 0, now, now, QUEUED)
@@ -692,8 +698,8 @@ def _admit(
     full = None if replaced is not None else full_group(queue, own, 0)
     if full is not None:
         raise Refused(full)
-    if engine.storage.is_refusing:
-        raise StorageFailed("the write backlog is full")
+    if batch is NO_IDS and engine.storage.is_refusing:
+        raise backlog_is_full()
     job = new_job(engine, queue, entry, custom_id, now)
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
     waits = is_tied and dependencies.waits_for_commit(engine, job.extra.depends_on)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bunqueue import compiled
 from bunqueue.engine import suspects
 from bunqueue.engine.events import emit
-from bunqueue.engine.groups import GroupTerms
+from bunqueue.engine.groups import NO_TERMS, GroupTerms
 from bunqueue.engine.job import Delivery, Job, note
 from bunqueue.engine.later import Later
 from bunqueue.engine.places import take_group_slot
@@ -135,6 +135,7 @@ def claim(
         queue.active[job.id] = job
         if job.extra.group_id is not None:
             take_group_slot(job)
+            run_set.open_group(job.extra.group_id).took(terms or NO_TERMS, now)
         if holder is not None:
             holder.held[job] = delivery
         if options.timeout:

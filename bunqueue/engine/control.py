@@ -37,8 +37,7 @@ def store(engine: "Engine", queue: Queue) -> None:
     """Write the queue's settings; a queue that has none left loses its row."""
     gate = queue.gate
     rate = gate.rate
-    is_plain = gate.is_open and queue.stall == StallConfig() and queue.dlq == DlqConfig()
-    if is_plain:
+    if _is_plain(queue):
         if queue.is_stored:
             engine.storage.delete("queues", queue.name)
         queue.is_stored = False
@@ -59,6 +58,16 @@ def store(engine: "Engine", queue: Queue) -> None:
             queue.failed_total,
         ),
     )
+
+
+def _is_plain(queue: Queue) -> bool:
+    return queue.gate.is_open and queue.stall == StallConfig() and queue.dlq == DlqConfig()
+
+
+def tidy(engine: "Engine", queue: Queue, now: int) -> None:
+    """Let go of a rate limit whose time is over, or it would keep the queue's row and name."""
+    if queue.is_stored and queue.gate.live_rate(now) is None and _is_plain(queue):
+        store(engine, queue)
 
 
 def restore(queue: Queue, values: tuple[Any, ...], now: int) -> None:

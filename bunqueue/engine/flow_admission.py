@@ -22,7 +22,7 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.slices import COMMITTED, Work, parts
 from bunqueue.engine.states import ADMITTED
-from bunqueue.errors import Refused, StorageFailed
+from bunqueue.errors import Refused
 from bunqueue.protocol.options import JobOptions
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _refuse(engine: "Engine", jobs: Sequence[Job], all_planned: Sequence[FlowJob
                 raise Refused(problem)
             labelled[label] += 1
     if engine.storage.is_refusing:
-        raise StorageFailed("the write backlog is full")
+        raise admission.backlog_is_full()
 
 
 def _tie(engine: "Engine", jobs: Sequence[Job], now: int) -> None:

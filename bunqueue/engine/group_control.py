@@ -173,6 +173,9 @@ def rest_group(
     with queue.shard.lock:
         queue.run_set.open_group(group_id).rests_until = now + duration_ms
         queue.used_at = now
+        queue.run_set.wake_group(group_id)  # it may have been set aside for longer
+        if queue.waiters:
+            engine.serve(queue, now)
 
 
 def group_rest_ms(engine: "Engine", queue_name: str, group_id: str, now: int) -> int:

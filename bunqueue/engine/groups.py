@@ -206,10 +206,8 @@ class Groups:
     def take(self, terms: GroupTerms, now: int) -> "Job | None":
         """Take the next job of the group whose turn it is, or of the one the puller names."""
         if terms.is_affine:
-            group = self.by_id.get(terms.affinity or "")
-            if group is None or group.blocked_until(terms, now) is not None:
-                return None
-            return self._take_of(group, terms, now)
+            named = self.by_id.get(terms.affinity or "")
+            return None if named is None else self._take_if_free(named, terms, now)
         if terms != self._terms:
             self._terms = terms
             self.wake_all()
@@ -218,19 +216,21 @@ class Groups:
         ring = self._ring
         while ring:
             group_id = next(iter(ring))
-            group = self.by_id[group_id]
-            until = group.blocked_until(terms, now)
-            if until is not None:
-                del ring[group_id]
-                rest = until, group_id
-                if until != float("inf") and rest not in self._rests:
-                    self._rests.add(rest)
-                    heapq.heappush(self._resting, rest)
-                continue
-            job = self._take_of(group, terms, now)
+            job = self._take_if_free(self.by_id[group_id], terms, now)
             if job is not None:
                 return job
             ring.pop(group_id, None)
+        return None
+
+    def _take_if_free(self, group: Group, terms: GroupTerms, now: int) -> "Job | None":
+        """Take the next job of a group, or note from when on it may go."""
+        until = group.blocked_until(terms, now)
+        if until is None:
+            return self._take_of(group)
+        rest = until, group.id
+        if until != float("inf") and rest not in self._rests:
+            self._rests.add(rest)
+            heapq.heappush(self._resting, rest)
         return None
 
     def _end_rest(self) -> str:
@@ -239,12 +239,11 @@ class Groups:
         self._rests.discard(rest)
         return rest[1]
 
-    def _take_of(self, group: Group, terms: GroupTerms, now: int) -> "Job | None":
+    def _take_of(self, group: Group) -> "Job | None":
         job = group.head()
         if job is None:
             return None
         heapq.heappop(group.ready)
-        group.took(terms, now)
         if group.head() is None:
             self._ring.pop(group.id, None)
         elif group.id in self._ring:

@@ -276,6 +276,15 @@ class RunSet(RunSetFields):
             self._count(job.extra.group_id or "", -1)
         return job
 
+    def count_in(self, job: "Job") -> None:
+        """Count a job in that has just been taken, so that it can leave; its entry is gone."""
+        self.ready += 1
+        if job.priority > 0:
+            self.ready_high += 1
+        if job.extra.group_id is not None:
+            self._count(job.extra.group_id, 1)
+        self.stale -= 1
+
     def _close_empty_lanes(self) -> None:
         """Drop the lanes at the top that have run dry."""
         while self.order:

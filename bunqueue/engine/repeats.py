@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from bunqueue.engine.cron_text import parse
 from bunqueue.engine.cron_times import MOMENT_MS_MAX, next_run, zone_of
+from bunqueue.protocol.fields import SAFE_INTEGER_MAX
 
 # The members of ``repeat``, in the order in which they are told.
 _MEMBERS: Final = (
@@ -23,6 +24,7 @@ _MEMBERS: Final = (
     "jobId",
 )
 _MOMENTS: Final = ("startDate", "endDate", "prevMillis", "offset")
+_COUNTED_ON: Final = ("prevMillis", "offset", "count")  # the next generation's come of them
 
 
 def refusal(own: Mapping[str, Any]) -> str | None:
@@ -42,12 +44,11 @@ def refusal(own: Mapping[str, Any]) -> str | None:
             _check_pattern(pattern, repeat.get("tz"))
         except ValueError as error:
             return f"Invalid repeat pattern: {error}"
-    for name in _MOMENTS:
-        if repeat.get(name) is not None and not _is_finite(repeat[name]):
-            return f"repeat.{name} must be a finite timestamp"
-    for name in ("limit", "count"):
-        if repeat.get(name) is not None and not _is_finite(repeat[name]):
-            return f"repeat.{name} must be a finite number"
+    for name in (*_MOMENTS, "limit", "count"):
+        is_good = _is_bounded if name in _COUNTED_ON else _is_finite
+        if repeat.get(name) is not None and not is_good(repeat[name]):
+            kind = "timestamp" if name in _MOMENTS else "number"
+            return f"repeat.{name} must be a finite {kind}"
     if own.get("jobId") or own.get("customId"):
         return "repeat jobs cannot use JobOptions.jobId; use repeat.jobId instead"
     if own.get("parentId") or own.get("dependsOn") or own.get("childrenIds"):
@@ -57,6 +58,11 @@ def refusal(own: Mapping[str, Any]) -> str | None:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_bounded(value: object) -> bool:
+    """Say whether it is a finite number that every client can hold as a whole one."""
+    return _is_finite(value) and abs(value) <= SAFE_INTEGER_MAX  # type: ignore[arg-type]
 
 
 def _check_pattern(pattern: object, zone_name: object) -> None:
@@ -108,6 +114,7 @@ def _due_at(repeat: Mapping[str, Any], now: int) -> int | None:
     start: float | None = repeat.get("startDate")
     every: float | None = repeat.get("every")
     if every is not None:
+        every = max(1, every)  # nothing is due twice in a millisecond
         if previous is not None:  # along the grid, whole slots that were missed left out
             steps = max(1, math.floor((now - previous) / every) + 1)
             return math.ceil(previous + steps * every)

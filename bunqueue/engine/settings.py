@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from bunqueue.protocol.fields import SAFE_INTEGER_MAX
+
 COMPLETED_JOBS_MAX_DEFAULT = 50_000  # engine.md 12
 WORKER_TIMEOUT_MS_DEFAULT = 30_000  # wire.md 7.1
 LEASE_MS_DEFAULT = 30_000  # engine.md 4.3
@@ -95,7 +97,7 @@ def config_to_wire(config: StallConfig | DlqConfig) -> dict[str, Any]:
 
 
 def _number(value: Any, least: int) -> int | None:
-    """Return a usable whole number: strings are read, fractions cut, small values raised."""
+    """Return a usable whole number: strings are read, fractions cut, others brought in bounds."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -105,4 +107,4 @@ def _number(value: Any, least: int) -> int | None:
             return None
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
-    return max(least, math.floor(value))
+    return max(least, math.floor(min(value, SAFE_INTEGER_MAX)))

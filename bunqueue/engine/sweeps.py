@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bunqueue.engine import deadletters, workers
+from bunqueue.engine import control, deadletters, workers
 from bunqueue.engine.backoff import retry_delay_ms
 from bunqueue.engine.dependencies import settle
 from bunqueue.engine.events import emit
@@ -185,9 +185,7 @@ def expire_ttl(engine: "Engine", job: Job, now: int, is_taken: bool = False) -> 
     """
     queue = job.queue
     if is_taken:
-        queue.run_set.ready += 1
-        if job.priority > 0:
-            queue.run_set.ready_high += 1
+        queue.run_set.count_in(job)
     engine.totals.expired += 1
     if job.attempts > 0:
         count_failure(engine, queue, now)
@@ -361,6 +359,7 @@ def cleanup(engine: "Engine", now: int) -> Work[None]:
     for queue in list(engine.queues.values()):
         with queue.shard.lock:
             queue.run_set.tidy()
+            control.tidy(engine, queue, now)
         for some in parts(list(queue.keys), LOOKED_AT_PER_STEP):
             for key in some:
                 entry = queue.keys.get(key)

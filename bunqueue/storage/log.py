@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine.ports import BODY, REMOVED, Committed
+from bunqueue.engine.ports import BODY, NEW, REMOVED, Committed
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema, writer
 from bunqueue.storage.batch import (
@@ -59,6 +59,7 @@ SEQ_BLOCK: Final = 100_000  # admission numbers reserved in the file at a time
 FLUSH_MS_MAX: Final = 30_000  # how long a shutdown waits for the disk
 
 _ALL_BUT_REMOVED: Final = ~REMOVED
+_WHOLE: Final = NEW | BODY
 _ANYTHING: Final = 1  # the first note decides when to write
 _NOTHING: Final = sys.maxsize
 
@@ -152,7 +153,8 @@ class MutationLog(Notes):
         job.dirty = dirty & _ALL_BUT_REMOVED | BODY
         if not dirty:
             self._dirty.append(job)
-        self._size_bytes += len(job.data)
+        if not dirty & _WHOLE:  # else its payload is counted: an undo may note it once more
+            self._size_bytes += len(job.data)
         if len(self._dirty) >= self._rows_mark:
             self._reached()
 

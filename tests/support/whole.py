@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,8 @@ def check_whole(engine: Any, now: int, peers: Iterable[Any]) -> None:
         ready = [job for job in queued if state_of(job, now) != "delayed"]
         assert len(ready) == queue.run_set.ready
         assert sum(job.priority > 0 for job in ready) == queue.run_set.ready_high
+        if queue.run_set.groups is not None:
+            check_groups(queue, queued)
         for key, owner in queue.keys.items():
             assert owner.job.extra.unique_key == key
             assert engine.index.get(owner.job.id) is owner.job
@@ -51,6 +54,18 @@ def check_whole(engine: Any, now: int, peers: Iterable[Any]) -> None:
     assert len(keyed) == len(set(keyed))
     assert engine.active_count() == sum(job.place == "active" for job in everywhere)
     check_edges(engine, everywhere)
+
+
+def check_groups(queue: Any, queued: list[Job]) -> None:
+    """Check that the groups of a queue count its jobs."""
+    groups = queue.run_set.groups
+    pending = Counter(job.extra.group_id for job in queued)
+    active = Counter(job.extra.group_id for job in queue.active.values())
+    del pending[None], active[None]
+    counted = groups.by_id.values()
+    assert pending == {group.id: group.pending for group in counted if group.pending}
+    assert active == {group.id: group.active for group in counted if group.active}
+    assert pending.total() == groups.pending
 
 
 def check_edges(engine: Any, everywhere: list[Job]) -> None:

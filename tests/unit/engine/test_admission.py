@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.job import Job
 from tests.support.engine import World, persistent_world
 from tests.unit.test_legality import park
 
@@ -304,3 +305,20 @@ def test_pushes_are_refused_while_the_backlog_is_full() -> None:
     assert "Internal server error" == world.error("PUSH", queue="q", priority=1)
     assert "Internal server error" == world.error("PUSHB", queue="q", jobs=[{}, {}])
     assert {} == world.counts()
+
+
+@pytest.mark.parametrize("options", [{}, {"priority": 1}, {"durable": True}])
+def test_a_batch_that_fills_the_backlog_is_taken_whole(options: dict[str, Any]) -> None:
+    world = persistent_world()
+    note = world.storage.added
+
+    def added(job: Job) -> None:
+        note(job)
+        world.storage.is_refusing = True
+
+    world.storage.added = added
+    ids = world.ok("PUSHB", queue="q", jobs=[options, options, {}])["ids"]
+
+    assert 3 == sum(world.counts().values())
+    assert "Internal server error" == world.error("PUSHB", queue="q", jobs=[{}])
+    assert set(ids) == set(world.pull_all())

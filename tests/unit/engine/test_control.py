@@ -271,6 +271,15 @@ def test_a_temporary_limit_shows_its_remaining_life_and_goes(world: World) -> No
     assert NO_LIMITS == limits(world)
 
 
+def test_a_temporary_limit_that_is_over_keeps_no_queue(world: World) -> None:
+    world.ok("RateLimit", queue="q", limit=1, ttl=5_000)
+    world.ok("RateLimit", queue="kept", limit=1, ttl=5_000)
+    world.ok("SetConcurrency", queue="kept", limit=1)
+    world.forward(MINUTE)
+
+    assert ["kept"] == world.ok("ListQueues")["queues"]
+
+
 def test_setting_a_rate_limit_again_fills_the_bucket(world: World) -> None:
     for _ in range(2):
         world.push()
@@ -321,4 +330,8 @@ def test_an_expired_limit_does_not_come_back_with_a_restart() -> None:
     world.ok("RateLimit", queue="q", limit=0, ttl=5_000)
     world.clock.ms += 5_000
 
-    assert NO_LIMITS == limits(world.restart())
+    again = world.restart()
+    assert NO_LIMITS == limits(again)
+    again.forward(MINUTE)
+    assert [] == again.ok("ListQueues")["queues"]
+    assert {} == again.storage.tables["queues"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bunqueue.engine.deadletters import REASONS
+from bunqueue.protocol.fields import SAFE_INTEGER_MAX
 from tests.support.engine import World, persistent_world
 
 MINUTE = 60_000
@@ -346,6 +347,8 @@ def test_values_not_given_keep_what_they_were(world: World) -> None:
         ("maxEntries", "many", 10_000),
         ("maxEntries", True, 10_000),
         ("maxAge", -1, 0),
+        ("maxAge", 1e300, SAFE_INTEGER_MAX),
+        ("autoRetryInterval", "1e300", SAFE_INTEGER_MAX),
         ("maxAutoRetries", -1, 0),
         ("autoRetryInterval", 1.5, 1),
         ("autoRetryInterval", None, 3_600_000),

@@ -168,6 +168,48 @@ def test_a_manual_rest_holds_for_every_puller(world: World) -> None:
     assert "a1" == waiting.reply["job"]["data"]
 
 
+@pytest.mark.parametrize("closes", ["rest", "window"])
+def test_a_poll_for_one_group_is_served_when_that_may_go_again(world: World, closes: str) -> None:
+    terms: dict[str, Any] = {"affinity": "a"}
+    push(world, "a", "a1")
+    if closes == "rest":
+        world.ok("RateLimitGroup", queue="q", groupId="a", duration=500)
+    else:
+        push(world, "a", "a2")
+        terms["limit"] = {"max": 1, "duration": 500}
+        assert ["a1"] == pulled(world, 1, group=terms)
+    waiting = world.send("PULL", queue="q", timeout=5000, group=terms)
+
+    world.forward(499)
+    assert not waiting.is_there
+    world.forward(1)
+    assert waiting.reply is not None
+    assert waiting.reply["job"] is not None
+
+
+def test_a_shorter_rest_takes_the_place_of_a_longer_one(world: World) -> None:
+    push(world, "a", "a1")
+    world.ok("RateLimitGroup", queue="q", groupId="a", duration=4000)
+    waiting = world.send("PULL", queue="q", timeout=5000)
+    world.ok("RateLimitGroup", queue="q", groupId="a", duration=500)
+
+    world.forward(499)
+    assert not waiting.is_there
+    world.forward(1)
+    assert waiting.reply is not None
+    assert "a1" == waiting.reply["job"]["data"]
+
+
+def test_a_job_that_has_expired_takes_nothing_of_its_groups_window(world: World) -> None:
+    for data, ttl in (("old", 100), ("first", None), ("second", None)):
+        push(world, "a", data, ttl=ttl)
+    world.clock.ms += 200  # a pull comes before the timed work
+
+    assert ["first", None] == pulled(world, 2, group={"limit": {"max": 1, "duration": 1000}})
+    assert 1 == world.ok("GetGroupJobsCount", queue="q", groupId="a")["data"]["count"]
+    assert 1 == world.ok("GetGroupsJobsCount", queue="q")["data"]["count"]
+
+
 def rest_ms(world: World) -> int:
     ttl: int = world.ok("GetGroupRateLimitTtl", queue="q", groupId="a")["data"]["ttl"]
     return ttl

@@ -79,7 +79,9 @@ EVERY = {"every": 1000}
         ({"repeat": EVERY | {"endDate": "x"}}, "repeat.endDate must be a finite timestamp"),
         ({"repeat": EVERY | {"prevMillis": "x"}}, "repeat.prevMillis must be a finite timestamp"),
         ({"repeat": EVERY | {"offset": "x"}}, "repeat.offset must be a finite timestamp"),
+        ({"repeat": EVERY | {"offset": -1e300}}, "repeat.offset must be a finite timestamp"),
         ({"repeat": EVERY | {"limit": "x"}}, "repeat.limit must be a finite number"),
+        ({"repeat": EVERY | {"count": 1e300}}, "repeat.count must be a finite number"),
         (
             {"repeat": EVERY, "jobId": "j"},
             "repeat jobs cannot use JobOptions.jobId; use repeat.jobId instead",
@@ -107,6 +109,15 @@ def test_the_first_run_is_due_at_once_and_counts_nothing(world: World) -> None:
 
     assert {"every": 1000, "limit": 2, "count": 0} == world.job(job_id)["repeat"]
     assert "waiting" == world.state(job_id)
+
+
+def test_an_interval_below_a_millisecond_is_one(world: World) -> None:
+    repeat(world, {"every": 5e-324})
+    for _ in range(3):
+        run(world)
+        world.forward(2)
+
+    assert 3 == successor(world)["repeat"]["count"]
 
 
 # -- the next generation ---------------------------------------------------------------------------

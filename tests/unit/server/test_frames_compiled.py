@@ -394,6 +394,19 @@ def test_a_batch_with_options_that_is_done_in_slices_is_one_for_python() -> None
         assert is_for_python == (side.connection._runner.run(data, 0, NOW)[0] == 0)
 
 
+def test_a_batch_that_fills_the_backlog_is_taken_whole() -> None:
+    side = Side(True, False, False)
+    data = frame_of(msgpack.packb({"cmd": "PUSHB", "queue": "q", "jobs": [{}, {"priority": 2}]}))
+    side.storage.added = lambda _job: setattr(side.storage, "is_refusing", True)
+
+    begin, answers, _, _ = side.connection._runner.run(data, 0, NOW)
+
+    assert len(data) == begin
+    assert msgpack.unpackb(answers[4:])["ok"]
+    assert 2 == len(side.broker.engine.queues["q"].run_set)
+    assert 0 == side.connection._runner.run(data, 0, NOW)[0]  # Python refuses the next one
+
+
 def test_a_completed_job_is_forgotten_by_both_alike() -> None:
     """A plain one compiled, one with an id of its own by Python."""
     python, compiled_one = Side(False, False, False), Side(True, False, False)

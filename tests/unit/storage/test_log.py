@@ -570,6 +570,20 @@ def test_pushes_are_refused_once_too_many_bytes_wait(rig, monkeypatch):
     assert rig.log.is_refusing
 
 
+def test_a_payload_counts_once_however_often_it_is_noted_again(rig):
+    job = make_job(1, b"x" * 500)
+    rig.log.added(job)
+    rig.settle()
+    for _ in range(3):  # an outcome that cannot be written, and is undone each time
+        rig.log.changed(job)
+        rig.log.sync(rig.log.rewritten, (job,))
+        rig.loop.end_turn()
+        rig.loop.ring()
+        rig.writer.fail("full")
+
+    assert 500 == rig.log.sizes()[1]["backlog"]
+
+
 def test_a_flood_is_congestion_until_a_commit_gives_room(rig, monkeypatch):
     monkeypatch.setattr(log_module, "CONGESTED_ROWS", 10)
     calls = []
