@@ -14,7 +14,7 @@ What was never answered when the link ends fails with ``ConnectionClosedError`` 
 again: only the application knows whether that would be right.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +83,9 @@ class Link:
         self._inbox = bytearray()
         self._write_lock = world.lock()
         self._role = world.lock()
-        self._parked: deque[Waiter] = deque()
+        # Who waits for the reader: nobody else, however long that one reads. All changes are single
+        # calls in C, so threads need no lock.
+        self._parked: OrderedDict[Waiter, None] = OrderedDict()
         self._slots = Slots(world, in_flight_max, on_wait) if in_flight_max > 0 else None
         self._on_end = on_end
         self._on_event = on_event
@@ -125,8 +127,7 @@ class Link:
             raise ConnectionClosedError(f"send failed: {error}") from error
         finally:
             del pending[req_id]
-            if not waiter.is_done:
-                self._summon()
+            self._leave(waiter)
             if self._slots is not None:
                 self._slots.give_back()
         if waiter.error is not None:
@@ -151,8 +152,7 @@ class Link:
             return
         finally:
             del self.pending[key]
-            if not waiter.is_done:
-                self._summon()
+            self._leave(waiter)
         if waiter.error is not None:
             raise waiter.error
 
@@ -181,7 +181,7 @@ class Link:
         """Park while another caller reads; True when the role is ours, False to look again."""
         if waiter.gate is None:
             waiter.gate = self.world.local_gate()
-        self._parked.append(waiter)
+        self._parked[waiter] = None
         if waiter.is_done:
             return False
         if self._role.acquire(False):
@@ -263,12 +263,19 @@ class Link:
         else:
             raise ValueError(str(message.get("error", "reply without reqId")))
 
+    def _leave(self, waiter: Waiter) -> None:
+        """Note that a caller waits no longer."""
+        if waiter.gate is not None:
+            self._parked.pop(waiter, None)
+        if not waiter.is_done:
+            self._summon()
+
     def _summon(self) -> None:
         """Wake one parked caller to take the role, unless somebody has it."""
         while self._parked:
             try:
-                waiter = self._parked.popleft()
-            except IndexError:
+                waiter, _ = self._parked.popitem(last=False)
+            except KeyError:
                 return
             if not waiter.is_done and waiter.gate is not None:
                 waiter.gate.open()

@@ -413,3 +413,18 @@ def test_a_native_thread_of_a_patched_process_has_links_of_its_own(
 
     assert reply["ok"]
     assert 2 == len(server.connections)
+
+
+def test_callers_that_have_left_are_not_kept(server: FakeServer, connection: Connection) -> None:
+    """Somebody who waits for long reads for all; those he has served must not pile up."""
+    server.answer = held = Held()
+    waiting = Call(connection, {"cmd": "Hold", "n": 1})
+    server.wait_for("Hold")
+
+    for number in range(20):
+        connection.call({"cmd": "Quick", "n": number})
+
+    (link,) = connection._links()
+    assert len(link._parked) <= 1
+    held.release(0)
+    assert 1 == waiting.result()["echo"]
