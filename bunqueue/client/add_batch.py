@@ -230,14 +230,14 @@ class AddBatcher:
         self._flush_for(entry, batch)
 
     def _take_locked(self) -> list[Entry]:
-        """Take the next batch off the queue; a turn among its entries is used up by it."""
+        """Take the next batch off the queue; turns among its entries are used up by it."""
         waiting = self._waiting
         batch = [waiting.popleft() for _ in range(min(self._max_size, len(waiting)))]
-        if any(entry.has_turn for entry in batch):
-            for entry in batch:
+        self._flushing += 1
+        for entry in batch:
+            if entry.has_turn:
                 entry.has_turn = False
-        else:
-            self._flushing += 1
+                self._flushing -= 1
         if len(batch) > 1:
             self._lonely = 0
         if waiting:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
 from typing import Any
 
 import gevent
+import gevent.event
 import pytest
 
 from bunqueue import CommandError, ConnectionClosedError
@@ -323,3 +325,32 @@ def test_draining_waits_for_what_is_under_way_and_no_longer(broker: Broker) -> N
     assert batcher.drain(10)
     assert {"first": "id-first", "second": "id-second"} == adds.outcomes
     adds.join()
+
+
+def test_two_turns_that_end_in_one_batch_leave_none_behind() -> None:
+    """The first caller lets others run for long; meanwhile a flush has handed its turn on."""
+    world = copy.copy(worlds.cooperative())
+    first_may_go = gevent.event.Event()
+    world.sleep = lambda _seconds: first_may_go.wait(10)
+    commands: list[list[str]] = []
+    adds: list[Any] = []
+
+    def call(command: Command) -> Command:
+        jobs = command.get("jobs", [command])
+        commands.append([job["name"] for job in jobs])
+        if commands[-1] == ["b"]:
+            adds.append(gevent.spawn(batcher.add, {"name": "c"}))
+            gevent.sleep(0)
+            first_may_go.set()  # so it goes on before the one who is handed the turn now
+        ids = [f"id-{job['name']}" for job in jobs]
+        return {"ids": ids} if "jobs" in command else {"id": ids[0]}
+
+    batcher = AddBatcher(call, "q", world, max_delay_ms=20)
+    with gevent.Timeout(10):
+        for name in "ab":
+            adds.append(gevent.spawn(batcher.add, {"name": name}))
+        gevent.joinall(adds)
+        gevent.joinall(adds)
+
+    assert [["b"], ["a", "c"]] == commands
+    assert batcher.drain(0)
