@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.cli.readers import ABSENT
 from bunqueue.cli.restart import shown_token
-from bunqueue.cli.show import as_json
+from bunqueue.cli.show import as_json, printable
 from bunqueue.cli.table import Action
 from bunqueue.cli.usage import Args, UsageError
 from bunqueue.errors import ConnectionClosedError
@@ -50,7 +50,7 @@ def send(action: Action, args: Args) -> int:
         print(as_json(without_id(reply)))
     else:
         for line in action.show(reply):
-            print(line)
+            print(printable(line))
     return action.status(reply)
 
 

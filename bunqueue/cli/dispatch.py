@@ -34,7 +34,9 @@ def dispatch(argv: list[str]) -> int:
     """Run a command line and return its exit status; all errors end here, on stderr."""
     as_json = "--json" in argv
     try:
-        return _run(argv)
+        status = _run(argv)
+        sys.stdout.flush()  # here, where its failure is understood
+        return status
     except UsageError as error:
         _tell(str(error), as_json)
         return MISUSED

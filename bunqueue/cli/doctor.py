@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import bunqueue
 from bunqueue.cli.call import address, connect
 from bunqueue.cli.cures import causes, cure
-from bunqueue.cli.show import as_json
+from bunqueue.cli.show import as_json, printable
 from bunqueue.cli.table import declare
 from bunqueue.cli.usage import Args
 from bunqueue.compiled import CORE
@@ -67,11 +67,6 @@ def lines(findings: list[Finding]) -> Iterator[str]:
         sum(each["level"] == level for each in findings) for level in (PROBLEM, WARNING, OK)
     )
     yield f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}, {fine} fine"
-
-
-def printable(text: str) -> str:
-    """Escape what could move a terminal's cursor: names of queues come from anyone."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # -- the broker ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ def pid_file(path: str | None) -> Iterator[None]:
     """Hold this process's id in a file for as long as it lasts.
 
     Raises:
-        BunqueueError: Another running process holds it.
+        BunqueueError: Another running process holds it, or it cannot be written.
     """
     if path is None:
         yield
@@ -24,7 +24,10 @@ def pid_file(path: str | None) -> Iterator[None]:
     owner = _owner(file)
     if owner is not None:
         raise BunqueueError(f"{path} belongs to process {owner}, which is running")
-    file.write_text(f"{os.getpid()}\n")
+    try:
+        file.write_text(f"{os.getpid()}\n")
+    except OSError as error:
+        raise BunqueueError(f"cannot write {path}: {error.strerror}") from error
     try:
         yield
     finally:
@@ -49,5 +52,5 @@ def _owner(file: Path) -> int | None:
 def _written(file: Path) -> int | None:
     try:
         return int(file.read_text())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return None

@@ -94,10 +94,10 @@ def _number(key: str, value: str) -> int | float:
 
 
 def _json(key: str, value: str) -> Any:
-    source = sys.stdin.read() if value == "-" else value
     try:
+        source = sys.stdin.read() if value == "-" else value
         return json.loads(source, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{key} is not valid JSON: {error}") from None
 
 

@@ -35,11 +35,21 @@ def plain(value: Any) -> Any:
     return value
 
 
+def printable(text: str) -> str:
+    """Escape what could move a terminal's cursor: names, errors and log lines come from anyone."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def moment(epoch_ms: float | None) -> str:
     """Return a wire moment in ISO form, UTC."""
     if epoch_ms is None:
         return "-"
-    at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    except (ValueError, OverflowError):  # beyond the years that Python knows
+        return f"{plain(epoch_ms)} ms"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -578,3 +578,27 @@ def test_a_worker_whose_token_is_refused_is_exit_1(tmp_path, shop):
 
     assert 1 == done.status, done.err
     assert os.linesep in done.err
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-m", "bunqueue", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+    ) as running:
+        running.stdout.close()
+
+        assert b"" == running.stderr.read()
+        assert 0 == running.wait(RUN_S_MAX)
+
+
+def test_what_others_wrote_moves_no_cursor(memory_broker):
+    job_id = pushed(memory_broker, "--name", "a\x1b[2Jb")
+    bunqueue("job", "log", job_id, "c\rd", broker=memory_broker)
+
+    got = bunqueue("job", "get", job_id, broker=memory_broker)
+    logs = bunqueue("job", "logs", job_id, broker=memory_broker)
+
+    assert r"a\x1b[2Jb" in got.out
+    assert r"c\rd" in logs.out

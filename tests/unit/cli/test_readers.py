@@ -59,3 +59,15 @@ def test_a_dash_reads_json_from_standard_input(monkeypatch):
 
 def test_words_are_separated_by_commas():
     assert ["a", "b"] == readers.words("--x")({"--x": "a, b,"})
+
+
+def test_standard_input_that_is_no_text_is_refused(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+
+    with pytest.raises(UsageError, match="--x is not valid JSON: 'utf-8' codec"):
+        readers.json_value("--x")({"--x": "-"})
+
+
+def test_json_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(UsageError, match="--x is not valid JSON: maximum recursion depth"):
+        readers.json_value("--x")({"--x": "[" * 100_000})

@@ -1,6 +1,6 @@
 import json
 
-from bunqueue.cli.show import as_json, block, dlq_table, job_block, moment, table
+from bunqueue.cli.show import as_json, block, dlq_table, job_block, moment, printable, table
 
 
 def test_integral_floats_are_shown_as_integers():
@@ -52,3 +52,12 @@ def test_a_job_block_starts_with_its_id_and_shows_runs_of_runs_allowed():
 
 def test_an_empty_dlq_says_so():
     assert ["DLQ is empty"] == list(dlq_table({"jobs": [], "entries": []}))
+
+
+def test_a_moment_beyond_all_years_is_shown_as_it_is():
+    assert "8640000000000000 ms" == moment(8.64e15)
+
+
+def test_what_could_move_a_cursor_is_escaped():
+    assert r"a\x1b[2Jb\nc" == printable("a\x1b[2Jb\nc")
+    assert "Grüße 你好" == printable("Grüße 你好")
