@@ -1,5 +1,6 @@
 """Cancellation: a signal that a handler can look at, wait for, or be called back by."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,8 @@ from bunqueue.client import worlds
 from bunqueue.client.timer import Timer
 from bunqueue.client.worlds import Latch
 from bunqueue.errors import JobCancelledError
+
+log = logging.getLogger("bunqueue.worker")
 
 
 class CancelSignal:
@@ -40,9 +43,16 @@ class CancelSignal:
             self._latch.set()
 
     def call_back(self) -> None:
-        """Run the callbacks, once each."""
+        """Run the callbacks, once each; one that raises is logged."""
         while self._callbacks:
-            self._callbacks.pop()()
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return  # another thread runs the last one
+            try:
+                callback()
+            except Exception:
+                log.warning("cancellation callback raised", exc_info=True)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the work is called off; False when ``timeout`` seconds pass first."""
@@ -51,9 +61,8 @@ class CancelSignal:
     def on_abort(self, callback: Callable[[], Any]) -> None:
         """Call ``callback`` when the work is called off, at once if it has been."""
         self._callbacks.append(callback)
-        if self._latch.is_set() and callback in self._callbacks:
-            self._callbacks.remove(callback)
-            callback()
+        if self._latch.is_set():
+            self.call_back()
 
     def raise_if_aborted(self) -> None:
         """Raise ``JobCancelledError`` once the work was called off."""

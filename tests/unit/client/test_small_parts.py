@@ -75,6 +75,23 @@ def test_a_signal_keeps_its_first_reason_and_calls_back_once() -> None:
         signal.raise_if_aborted()
 
 
+def test_a_callback_that_raises_keeps_no_other_from_its_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ValueError("mine")
+
+    signal, called = CancelSignal(), []
+    for callback in (fail, lambda: called.append("in between"), fail):
+        signal.on_abort(callback)
+
+    signal.abort()
+    signal.on_abort(fail)
+
+    assert ["in between"] == called
+    assert 3 == caplog.text.count("ValueError: mine")
+
+
 def test_waiting_for_a_signal() -> None:
     signal = CancelSignal()
     assert not signal.wait(0.001)
