@@ -49,6 +49,11 @@ class Success:
         self.reply: dict[str, Any] | None = None
         self.error: BaseException | None = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is an outcome."""
+        return self.reply is not None or self.error is not None
+
 
 class AckFlow:
     """Sends the successes of one worker.
@@ -94,21 +99,29 @@ class AckFlow:
             return False
 
     def send(self, success: Success) -> None:
-        """Send a success, and whatever is lined up by the time its reply is in. Waits."""
+        """Send a success, and whatever is lined up by the time its reply is in. Waits.
+
+        Somebody who waits for it at its gate has listeners to call, and they may take their time,
+        or close the worker: then another task takes the others along.
+        """
         if not self._batches:
             self._send_batch([success])
             return
         try:
-            batch = self._look_around(success)
-            while batch:
-                self._send_batch(batch)
-                batch = self._next()
+            self._send_batch(self._look_around(success))
+            if success.gate is None:
+                self._go_on(self._next())
         except BaseException:
-            # Thrown into this task from outside; the others' successes need another one.
-            batch = self._next()
-            if batch:
-                self._world.spawn(partial(self._go_on, batch), "bunqueue-ack")
+            self._hand_over()  # thrown into this task from outside
             raise
+        if success.gate is not None:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Leave what is lined up to a task of its own."""
+        batch = self._next()
+        if batch:
+            self._world.spawn(partial(self._go_on, batch), "bunqueue-ack")
 
     def _look_around(self, success: Success) -> list[Success]:
         """Let the greenlets run that have ended in the same turn of the loop, and take them along.
@@ -151,7 +164,7 @@ class AckFlow:
         with self._lock:
             self.waiting -= len(batch)
         for success in batch:
-            if success.reply is None and success.error is None:
+            if not success.is_settled:
                 success.error = ConnectionClosedError("the sender of the ACK was interrupted")
             self._settle(success)
 
@@ -188,7 +201,7 @@ class AckFlow:
         may_have_been_done = isinstance(refused, CommandError)
         for success in batch:
             self._send_one(success)
-            if may_have_been_done and is_late(success.reply):
+            if may_have_been_done and requests.is_late(success.reply):
                 success.reply = self._as_it_is(success)
 
     def _as_it_is(self, success: Success) -> dict[str, Any] | None:
@@ -211,12 +224,6 @@ class AckFlow:
                 "removeOnCompletes": None if self._remove is None else [self._remove] * len(batch),
             }
         )
-
-
-def is_late(reply: dict[str, Any] | None) -> bool:
-    """Tell whether the broker answered that somebody else had ended the job."""
-    data = None if reply is None else reply.get("data")
-    return isinstance(data, dict) and data.get("applied") is False
 
 
 def _of_one_form(batch: list[Success]) -> list[list[Success]]:

@@ -17,6 +17,7 @@ class Delivery:
         runner: Identity of the thread or greenlet that runs the handler, None when nobody does.
         members: The deliveries of the native batch that this one leads, or None.
         task: The greenlet it runs in, for interrupting it.
+        overdue_at: When its job has outlived its timeout, monotonic seconds; None for never.
         is_released: Its slot is free.
         is_abandoned: It was sent back; whatever its handler still says is dropped.
         interrupted_with: What an interrupted handler's job fails with, or None.
@@ -29,6 +30,7 @@ class Delivery:
         "is_released",
         "job",
         "members",
+        "overdue_at",
         "runner",
         "task",
         "token",
@@ -40,6 +42,7 @@ class Delivery:
         self.token = token
         self.runner: int | None = None
         self.task: Any = None
+        self.overdue_at: float | None = None
         self.members: list[Delivery] | None = None
         self.is_released = False
         self.is_abandoned = False

@@ -186,6 +186,8 @@ class Forwarder(EventEmitter):
     def close(self, timeout: float | None = None) -> None:
         """Let jobs under way be handed over, then let go of both brokers. Waits; idempotent.
 
+        A listener of its own cannot wait for that: the rest goes on beside it.
+
         Args:
             timeout: Seconds for that; what is not through then goes back to the queue.
         """
@@ -193,6 +195,9 @@ class Forwarder(EventEmitter):
             if self._is_closed:
                 return
             self._is_closed = True
+        self.worker.run_beside(lambda: self._close(timeout))
+
+    def _close(self, timeout: float | None) -> None:
         if not self.worker.close(timeout):
             self.worker.close(force=True)
         self.remote.close()

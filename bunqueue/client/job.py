@@ -14,6 +14,8 @@ from bunqueue.client.job_fields import Data, JobFields
 from bunqueue.client.job_shapes import job_dict, job_texts
 from bunqueue.client.options import milliseconds
 
+LATE = "late"  # stands for a transition that came too late: the job was not ours to end
+
 
 class Job(JobFields[Data]):
     """A job.
@@ -95,8 +97,8 @@ class Job(JobFields[Data]):
     def _transition(self, command: dict[str, Any]) -> dict[str, Any]:
         """Make a move that ends this delivery, when there is one."""
         reply = self._call(command)
-        if self.token is not None:
-            self._consumed_by = command["cmd"]
+        if self.worker is not None:
+            self._consumed_by = LATE if requests.is_late(reply) else command["cmd"]
         return reply
 
     def update_progress(self, progress: Any, message: str | None = None) -> None:

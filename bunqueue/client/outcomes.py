@@ -6,12 +6,13 @@ nothing, a refused one emits ``error``. A slot is free before any listener hears
 
 from __future__ import annotations
 
+from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.client import requests, worlds
 from bunqueue.client.ack_batch import AckItem
-from bunqueue.client.ack_flow import Success, is_late
+from bunqueue.client.ack_flow import Success
 from bunqueue.client.cancel import CancelSignal
 from bunqueue.client.current_job import RUNNING
 from bunqueue.client.delivery import Delivery
@@ -138,11 +139,19 @@ class Outcomes:
             else:
                 self._ended_well(member, result)
         flow, first = self._worker.ack_flow, None
-        for success in [Success(member, result) for member in plain]:
+        is_heard = self._worker.has_listeners("completed")
+        successes = [Success(member, result) for member in plain]
+        for success in successes:
+            if is_heard:
+                success.gate = self._worker.world.local_gate()
             if not flow.join(success):
                 first = success  # the others line up behind it
-        if first is not None:
-            flow.send(first)
+        try:
+            if first is not None:
+                flow.send(first)
+        finally:
+            if is_heard:
+                self._conclude_all(successes)
 
     def _goes_by_flow(self, delivery: Delivery) -> bool:
         """Tell whether a success is one that ``_ended_well`` would leave to the ACK flow."""
@@ -227,22 +236,17 @@ class Outcomes:
         if is_heard:
             success.gate = worker.world.local_gate()  # listeners run in the job's own task
         if not worker.ack_flow.join(success):
-            success.gate = None
-            worker.ack_flow.send(success)
+            try:
+                worker.ack_flow.send(success)
+            finally:
+                if is_heard:
+                    self._conclude_all([success])
             return
         # A thread that waits for its listeners stays in its slot, or the pool would outgrow it.
         if not is_heard or not worker.world.is_native:
             worker.release(delivery, keep_lease=True)
-        gate = success.gate
-        if gate is None:
-            return
-        try:
-            gate.wait()
-        except BaseException:  # killed by somebody else's hand: whoever sends it concludes
-            success.gate = None
-            if success.reply is None and success.error is None:
-                raise
-        self._conclude(success)
+        if is_heard:
+            self._conclude_all([success])
 
     def settle(self, success: Success) -> None:
         """Take the outcome of a success that was sent. Never raises."""
@@ -250,6 +254,21 @@ class Outcomes:
             self._conclude(success)
         else:
             success.gate.open()
+
+    def _conclude_all(self, successes: list[Success]) -> None:
+        """Wait at their gates until successes are settled, and conclude them one by one."""
+        left = deque(successes)
+        try:
+            while left:
+                if (gate := left[0].gate) is not None:
+                    gate.wait()
+                self._conclude(left.popleft())
+        except BaseException:  # killed by somebody else's hand: whoever sends them concludes
+            for success in left:
+                success.gate = None
+                if success.is_settled:
+                    self._conclude(success)
+            raise
 
     def _conclude(self, success: Success) -> None:
         worker, delivery, error = self._worker, success.delivery, success.error
@@ -321,7 +340,7 @@ class Outcomes:
         result: Any,
         error: BaseException | None,
     ) -> None:
-        if is_late(reply):
+        if requests.is_late(reply):
             return  # somebody else ended it
         if error is None:
             self._completed(delivery, result)
@@ -344,7 +363,7 @@ class Outcomes:
 
     def _trouble(self, cmd: str, error: BaseException) -> None:
         self._worker.logger.warning("%s failed error=%s", cmd, error)
-        self._worker.emit("error", error)
+        self._worker.post_event("error", error)
 
     def _ack_item(self, delivery: Delivery, result: Any) -> AckItem:
         """Return the buffered form of a success."""

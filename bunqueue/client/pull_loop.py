@@ -154,10 +154,9 @@ class PullLoop:
         self.empty_pulls = 0
         self._was_busy = True
         for index, delivery in enumerate(deliveries):
-            if worker.is_closing:
+            if not worker.start_delivery(delivery):
                 self._hand_back(deliveries[index:])
                 break
-            worker.start_delivery(delivery)
         return len(deliveries)
 
     def pull(self, count: int, timeout_ms: float) -> list[Delivery]:

@@ -69,10 +69,18 @@ class QueueGroup:
             processor: Runs the jobs.
             **options: Of ``Worker``.
         """
+        starts = options.pop("autorun", True)
         worker = Worker(
-            name, processor, connection=self.connection, prefix_key=self.prefix, **options
+            name,
+            processor,
+            connection=self.connection,
+            prefix_key=self.prefix,
+            autorun=False,
+            **options,
         )
-        self._workers.append(worker)
+        self._workers.append(worker)  # before its first job, which may close the group
+        if starts:
+            worker.start()
         return worker
 
     def list_queues(self) -> list[str]:
@@ -112,9 +120,19 @@ class QueueGroup:
         return outcomes
 
     def close(self) -> None:
-        """Close its workers and queues, and its own connection. Waits; idempotent."""
+        """Close its workers and queues, and its own connection. Waits; idempotent.
+
+        A handler or listener of one of its workers cannot wait for that: it goes on beside it.
+        """
         for worker in self._workers:
             worker.close(0)
+        own = next((worker for worker in self._workers if worker.is_own_code()), None)
+        if own is None:
+            self._close()
+        else:
+            own.run_beside(self._close)
+
+    def _close(self) -> None:
         for worker in self._workers:
             worker.close()
         for queue in self._queues.values():

@@ -50,15 +50,29 @@ def failed(
     last lines are sent.
     """
     if isinstance(error, str):
-        return of_job("FAIL", job_id, error=error, token=token)
+        return of_job("FAIL", job_id, error=_carried(error), token=token)
     return of_job(
         "FAIL",
         job_id,
-        error=str(error) or type(error).__name__,
+        error=text_of(error),
         token=token,
         stack=stack_of(error, stack_lines_max),
         unrecoverable=True if isinstance(error, UnrecoverableError) else None,
     )
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, the name of its class where it has none."""
+    try:
+        text = str(error)
+    except Exception:  # the text is the user's code, and a failure must be told whatever it does
+        text = ""
+    return _carried(text) or type(error).__name__
+
+
+def _carried(text: str) -> str:
+    """Return a text as UTF-8 carries it: names of files may hold bytes that are none."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def stack_of(error: BaseException, lines_max: Any) -> list[str]:
@@ -69,4 +83,10 @@ def stack_of(error: BaseException, lines_max: Any) -> list[str]:
     if told is not None:  # by a child process, which cut them the same way
         return told
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return [line for line in lines if line.strip()][-int(lines_max) :]
+    return [_carried(line) for line in lines if line.strip()][-int(lines_max) :]
+
+
+def is_late(reply: dict[str, Any] | None) -> bool:
+    """Tell whether the broker answered an outcome that somebody else had ended the job."""
+    data = None if reply is None else reply.get("data")
+    return isinstance(data, dict) and data.get("applied") is False

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from bunqueue.client import forks, lease, worker_options, worlds
+from bunqueue.client import forks, worker_options, worlds
 from bunqueue.client.ack_batch import AckBatcher
 from bunqueue.client.ack_flow import AckFlow
 from bunqueue.client.ahead import Ahead
@@ -54,15 +54,12 @@ from bunqueue.client.sandbox.slots import Slots
 from bunqueue.client.signals import SignalScope
 from bunqueue.client.stall_watch import StallWatch
 from bunqueue.client.telemetry import TelemetryHandler
+from bunqueue.client.time_limits import TimeLimits
 from bunqueue.client.types import LoggerLike
 from bunqueue.client.values import IntegerPolicy, QueueName
 from bunqueue.errors import BunqueueError, RateLimitError
 
 Processor = Callable[..., Any]
-
-# A handler is told that its time is over only after the broker has noticed: a handler that gives
-# up at once would else complete the job in the last millisecond.
-TIMEOUT_GRACE_S = 0.1
 
 
 class Worker(EventEmitter, ManualControl):
@@ -257,6 +254,7 @@ class Worker(EventEmitter, ManualControl):
             remove_on_complete=self.remove_on_complete,
             batches=self.acks_meet,
         )
+        self._time_limits = TimeLimits(self)
         self.loop = PullLoop(self)
         self.stalls = StallWatch(self)
         self.mailbox = Mailbox(self.world, "bunqueue-events")
@@ -432,15 +430,24 @@ class Worker(EventEmitter, ManualControl):
         """
         with self._state_lock:
             is_first = not self.is_closing
-            self.is_closing = True
+            with self.ahead.lock:  # whatever is started was started before
+                self.is_closing = True
         if is_first:
             self.world.spawn(self._closing.run, "bunqueue-close")
         self.wake.open()
         if force:
             self._closing.force()
-        if self._is_own_code():
+        if self.is_own_code():
             return False  # it cannot wait for its own end
         return self.closed.wait(timeout)
+
+    def run_beside(self, end: Callable[[], object]) -> None:
+        """Make a call that closes this worker and waits: beside own code, which must not wait."""
+        if self.is_own_code():
+            self.close(0)  # no further job is taken
+            self.world.spawn(end, "bunqueue-close")
+        else:
+            end()
 
     stop = close
 
@@ -552,16 +559,19 @@ class Worker(EventEmitter, ManualControl):
         rest_s = self.rate_gate.rest_s()
         return rest_s if late_s is None or rest_s is None else min(rest_s, late_s)
 
-    def start_delivery(self, delivery: Delivery) -> None:
-        """Give a delivery a slot and have it run, as soon as there is one."""
+    def start_delivery(self, delivery: Delivery) -> bool:
+        """Give a delivery a slot and have it run, as soon as there is one; False when closing."""
         job_id = delivery.id
-        self.leases.held[job_id] = delivery.token
         with self.ahead.lock:
+            if self.is_closing:
+                return False
+            self.leases.held[job_id] = delivery.token
             if self.has_full_slots and self.gathering is None:
                 self.ahead.put(delivery)
-                return
+                return True
             self.active[job_id] = delivery
         self._start(delivery)
+        return True
 
     @property
     def has_full_slots(self) -> bool:
@@ -578,8 +588,7 @@ class Worker(EventEmitter, ManualControl):
         self.rate_gate.note_start()
         timeout_ms = delivery.job.raw.get("timeout")
         if timeout_ms and self.leases.are_kept:
-            after_s = timeout_ms / 1000 + TIMEOUT_GRACE_S
-            lease.keeper().later(after_s, lambda: self._outlived(delivery))
+            self._time_limits.note(delivery, timeout_ms / 1000)
         if self.gathering is not None:
             for batch in self.gathering.add(delivery):
                 self.start_batch(batch)
@@ -615,18 +624,25 @@ class Worker(EventEmitter, ManualControl):
         if self._key_gate is not None and (following := self._key_gate.ended(delivery)):
             self.executor_object.submit(following)
         if not keep_lease:
-            self.leases.held.pop(job_id, None)
+            self._forget_lease(delivery)
         self.wake.open()
         if self.is_closing:
             self._closing.look()
 
     def drop_lease(self, delivery: Delivery) -> None:
         """Renew a delivery's lease no longer."""
-        if delivery.id not in self.active or delivery.is_abandoned:
-            self.leases.held.pop(delivery.id, None)
+        self._forget_lease(delivery)
         self.wake.open()
         if self.is_closing:
             self._closing.look()
+
+    def _forget_lease(self, delivery: Delivery) -> None:
+        """Drop a lease, but not the one under which the same job has come again."""
+        job_id, held = delivery.id, self.leases.held
+        with self.ahead.lock:
+            is_ours = self.active.get(job_id, delivery) is delivery
+            if is_ours and held.get(job_id) == delivery.token:
+                held.pop(job_id, None)
 
     def waiting_acks(self) -> int:
         """Return how many ACKs have no outcome yet, buffered or under way."""
@@ -647,7 +663,7 @@ class Worker(EventEmitter, ManualControl):
         except BunqueueError as error:
             self.logger.warning("MoveToWait failed job=%s error=%s", delivery.id, error)
 
-    def _is_own_code(self) -> bool:
+    def is_own_code(self) -> bool:
         """Tell whether a handler or a listener asks, for whose end a close would have to wait."""
         ident = threading.get_ident()
         return self.mailbox.runner == ident or any(
@@ -665,12 +681,11 @@ class Worker(EventEmitter, ManualControl):
         if self._max_jobs and self._finished == self._max_jobs:
             self.close(0)  # at once, so that no further job is taken; the drain runs by itself
 
-    def _outlived(self, delivery: Delivery) -> None:
+    def outlived(self, delivery: Delivery) -> None:
         """Called by the keeper when a job has outlived its timeout; does not wait."""
-        if not delivery.is_released:
-            hard = self._on_timeout == "kill"
-            delivery.signal.flip("timeout")
-            self.mailbox.post(lambda: call_off(delivery, "timeout", hard, self))
+        hard = self._on_timeout == "kill"
+        delivery.signal.flip("timeout")
+        self.mailbox.post(lambda: call_off(delivery, "timeout", hard, self))
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -684,9 +699,13 @@ class Worker(EventEmitter, ManualControl):
         return added
 
     def post_event(self, event: str, *args: Any) -> None:
-        """Tell listeners about something the loop found, outside the loop."""
-        if self.has_listeners(event):
+        """Tell listeners about something the loop found, outside the loop if there is one."""
+        if not self.has_listeners(event):
+            return
+        if self.is_started:
             self.mailbox.post(lambda: self.emit(event, *args))
+        else:
+            self.emit(event, *args)
 
     def on_progress(self, job: Job[Any], value: Any) -> None:
         """Tell listeners about a job's progress."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bunqueue.client.ack_flow import is_late
+from bunqueue.client.requests import is_late
 
 ADDING = {"PUSH": None, "PUSHB": "jobs", "PUSHF": "jobs"}  # command -> its list of jobs, if any
 COMPLETING = {"ACK": None, "ACKB": "ids"}

@@ -164,3 +164,14 @@ def test_what_goes_over_can_be_listened_to(transport: Transport, remote: Queue) 
     ):
         job = queue.add("x")
         assert "x" == queue.wait_for_job(job.id, queue_events=events)["name"]
+
+
+def test_a_listener_may_close_the_forwarder(transport: Transport, remote: Queue) -> None:
+    queue = transport.queue()
+    forwarder = queue.forward(there(remote), queue=str(remote.name))
+    forwarder.on("forwarded", lambda _info: forwarder.close())
+    job = queue.add("x")
+
+    assert queue.wait_for_job(job.id)
+    assert forwarder.worker.closed.wait(10)
+    assert "completed" == queue.get_state(job.id)

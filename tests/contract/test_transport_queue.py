@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue import CommandError, FlowProducer, Job
+from bunqueue import CommandError, FlowProducer, Job, QueueGroup
 from tests.support.transports import Transport, tcp_broker, transport
 
 __all__ = ["tcp_broker", "transport"]
@@ -343,3 +343,13 @@ def test_a_job_without_a_connection_says_so() -> None:
         with pytest.raises(RuntimeError, match="not bound"):
             operation()
     assert [job] == job.get_batch()
+
+
+def test_a_handler_may_close_its_own_group(transport: Transport) -> None:
+    group = QueueGroup(f"{transport.queue_name}-group", **transport.options)
+    queue = group.get_queue("a")
+    job = queue.add("x")
+    worker = group.get_worker("a", lambda _job: group.close())
+
+    assert worker.closed.wait(10)
+    assert "completed" == transport.queue().get_state(job.id)

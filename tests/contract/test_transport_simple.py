@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from bunqueue import Bunqueue, Job, Queue, UnrecoverableError
+from bunqueue import (
+    Bunqueue,
+    ConnectionClosedError,
+    DelayedError,
+    Job,
+    Queue,
+    UnrecoverableError,
+    WaitingChildrenError,
+)
 from tests.support.heard import Heard
 from tests.support.transports import Transport, tcp_broker, transport
 
@@ -177,6 +186,48 @@ def test_an_open_circuit_pauses_the_worker_until_it_is_reset(make: Make) -> None
     app.reset_circuit()
     assert ("closed", False) == (app.get_circuit_state(), app.is_paused())
     assert "mended" == app.queue.wait_for_job(app.add("x").id)
+
+
+@pytest.mark.parametrize("error", [DelayedError(10), WaitingChildrenError()])
+def test_a_job_that_is_to_run_again_is_no_failure_to_the_circuit(
+    error: Exception, make: Make
+) -> None:
+    raised = []
+
+    def handle(_job: Job[Any]) -> str:
+        if not raised:
+            raised.append(error)
+            raise error
+        return "second time"
+
+    app = make(processor=handle, circuit_breaker={"threshold": 1, "reset_timeout": 1_000_000})
+
+    assert "second time" == app.queue.wait_for_job(app.add("x").id)
+    assert "closed" == app.get_circuit_state()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_handler_may_close_its_own_app(force: bool, make: Make, transport: Transport) -> None:
+    closed = []
+    app = make(processor=lambda _job: closed.append(app.close(force)), autorun=False)
+    job = app.add("x")
+    app.start()
+
+    assert app.worker.closed.wait(WAIT_S)
+    assert [None] == closed
+    assert ("waiting" if force else "completed") == transport.queue().get_state(job.id)
+    until_closed(app)
+
+
+def until_closed(app: Bunqueue) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            app.count()
+        except ConnectionClosedError:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_job_that_is_picked_up_too_late_fails(make: Make) -> None:

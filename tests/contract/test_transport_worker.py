@@ -347,7 +347,7 @@ def test_a_limiter_bounds_the_job_starts(
     def note(delivery: Any) -> None:
         # Here and not in the handler, which a busy machine may run late.
         starts.append(time.monotonic())
-        start_delivery(delivery)
+        return start_delivery(delivery)
 
     monkeypatch.setattr(worker, "start_delivery", note)
     heard = Heard(worker, "completed")

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bunqueue.client import requests, worker_options
@@ -71,8 +72,18 @@ class Child:
         """Tell the parent something. May wait."""
         rest = memoryview(encode(message))
         with self._sending:
-            while rest:
-                rest = rest[os.write(self._channel, rest) :]
+            self._write(rest)
+
+    def _write(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[os.write(self._channel, rest) :]
+
+    def _tell(self, number: int, message: Message) -> None:
+        """Tell the parent something of a job; of one that has ended it wants to hear no more."""
+        rest = memoryview(encode(message))
+        with self._sending:
+            if self._current is not None and self._current[0] == number:
+                self._write(rest)
 
     def set_up(self, setup: dict[str, Any]) -> bool:
         """Bound the memory and import the processor; False when that is not possible."""
@@ -91,7 +102,7 @@ class Child:
     def run(self, raw: dict[str, Any], number: int) -> None:
         """Run one job and tell how it went. Waits."""
         assert self._handler is not None
-        job = SandboxJob(raw, self.send)
+        job = SandboxJob(raw, partial(self._tell, number))
         self._current = (number, job)
         self.send({"begun": number})
         try:
@@ -101,7 +112,8 @@ class Child:
         else:
             wrong = job.failed_with
             answer = {"done": result} if wrong is None else failure(wrong, raw)
-        self._current = None
+        with self._sending:
+            self._current = None
         try:
             self.send(answer)
         except (TypeError, ValueError, OverflowError) as error:
@@ -127,7 +139,7 @@ def failure(error: BaseException | str, raw: dict[str, Any]) -> Message:
         return {"failed": error, "kind": None, "stack": None}
     kind = next((word for word, one in KINDS.items() if isinstance(error, one)), None)
     return {
-        "failed": str(error) or type(error).__name__,
+        "failed": requests.text_of(error),
         "kind": kind,
         "delay_ms": error.delay_ms if isinstance(error, DelayedError) else None,
         "stack": requests.stack_of(error, raw.get("stackTraceLimit")),

@@ -29,7 +29,12 @@ from bunqueue.client.simple.start_gate import StartGate
 from bunqueue.client.simple.triggers import Triggers
 from bunqueue.client.simple.ttl import TimeToLive
 from bunqueue.client.worker import Worker
-from bunqueue.errors import JobCancelledError
+from bunqueue.errors import (
+    DelayedError,
+    JobCancelledError,
+    RateLimitError,
+    WaitingChildrenError,
+)
 
 Middleware = Callable[[Job[Any], Callable[[], Any]], Any]
 
@@ -220,6 +225,8 @@ class Bunqueue(AppQueue):
         signal = self._cancellation.register(job.id, job.signal)
         try:
             result = self._run(job, context, signal)
+        except (DelayedError, RateLimitError, WaitingChildrenError):
+            raise  # the job runs again: that is no failure
         except Exception:
             if self._breaker is not None:
                 self._breaker.on_failure()
@@ -289,8 +296,14 @@ class Bunqueue(AppQueue):
         self.worker.resume()
 
     def close(self, force: bool = False) -> None:
-        """Let active jobs finish, or send them back with ``force``; then let go of all. Waits."""
+        """Let active jobs finish, or send them back with ``force``; then let go of all. Waits.
+
+        A handler or listener of its own cannot wait for that: the rest goes on beside it.
+        """
         self._handlers.hurry()
+        self.worker.run_beside(lambda: self._close(force))
+
+    def _close(self, force: bool) -> None:
         self.worker.close(force=force)
         if self._aging is not None:
             self._aging.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from bunqueue import AuthError, CommandError, Job, Worker
 from bunqueue.client import lease, pull_loop
+from bunqueue.client.delivery import Delivery
 from bunqueue.errors import ConnectionClosedError, LockLostError
 from tests.support.fake_server import FakeConnection, FakeServer, Message
 
@@ -273,6 +276,93 @@ def test_an_outcome_lost_on_the_way_is_sent_again(
     assert 1 == worker.stats()["processed"]
 
 
+def test_a_failure_is_told_whatever_its_text(broker: FakeBroker, make: Workers) -> None:
+    """A file's name may have bytes that are no UTF-8; an exception's text may be a bug itself."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fail(job: Job) -> None:
+        raise FileNotFoundError("no file \udcff") if job.id == "a" else Mute
+
+    broker.add("a", "b")
+    make(fail).start()
+    broker.server.wait_for("FAIL", 2)
+
+    by_id = {message["id"]: message for message in broker.of("FAIL")}
+    assert ("no file \\udcff", "Mute") == (by_id["a"]["error"], by_id["b"]["error"])
+    assert "FileNotFoundError: no file \\udcff" == by_id["a"]["stack"][-1]
+
+
+@pytest.mark.parametrize("use_locks", [True, False])
+def test_a_handler_that_has_moved_its_job_reports_nothing(
+    use_locks: bool, broker: FakeBroker, make: Workers
+) -> None:
+    if not use_locks:
+        broker.answers["PULLB"] = lambda _message: (
+            {"jobs": [broker.jobs.pop(0)]} if broker.jobs else None
+        )
+    broker.add("a", "b")
+    make(
+        lambda job: job.move_to_wait() if job.id == "a" else None,
+        concurrency=1,
+        use_locks=use_locks,
+    ).start()
+    broker.server.wait_for("ACK")
+
+    assert ["a"] == [message["id"] for message in broker.of("MoveToWait")]
+    assert ["b"] == [message["id"] for message in broker.of("ACK")]
+
+
+def test_a_run_that_has_lost_its_lease_leaves_the_next_runs_lease_alone(
+    broker: FakeBroker, make: Workers
+) -> None:
+    """The job comes to the same worker again while the handler of its first run goes on."""
+    tokens, runs = ["first", "second"], []
+    go_on = threading.Event()
+    stale = {"ok": False, "error": "Invalid or expired lock token for job a"}
+    broker.answers["PULLB"] = lambda _message: (
+        {"jobs": [{"id": "a", "queue": "q", "name": "n"}], "tokens": [tokens.pop(0)]}
+        if tokens
+        else None
+    )
+    broker.answers["ACK"] = lambda message: stale if message["token"] == "first" else None
+
+    def handle(job: Job) -> None:
+        runs.append(job.token)
+        if job.token == "second":
+            go_on.wait(WAIT_S)
+        else:
+            until(lambda: len(runs) == 2)
+
+    worker = make(handle, concurrency=2)
+    heard = Once(worker, "error", "completed")
+    worker.start()
+    heard.wait("error")
+
+    assert {"a": "second"} == worker.leases.held
+    go_on.set()
+    heard.wait("completed")
+    until(lambda: worker.leases.held == {})
+
+
+def test_jobs_that_have_ended_are_not_kept_for_their_timeout(
+    broker: FakeBroker, make: Workers
+) -> None:
+    seen: list[Any] = []
+    broker.add(*map(str, range(20)), timeout=3_600_000)
+    worker = make(lambda job: seen.append(weakref.ref(job)))
+    worker.start()
+    until(lambda: worker.stats()["processed"] == 20)
+
+    def are_gone() -> bool:
+        gc.collect()
+        return all(job() is None for job in seen)
+
+    until(are_gone)
+
+
 # -- when pulls fail -------------------------------------------------------------------------------
 
 
@@ -504,3 +594,83 @@ def test_a_listener_may_close_the_worker(broker: FakeBroker, make: Workers) -> N
 
     assert worker.closed.wait(WAIT_S)
     assert results[0] is False
+
+
+@pytest.mark.parametrize("event", ["completed", "error"])
+def test_a_listener_may_close_the_worker_though_acks_are_lined_up(
+    event: str, broker: FakeBroker, make: Workers
+) -> None:
+    held: list[Message] = []
+    broker.answers["ACK"] = lambda message: None if held else held.append(message) or "silence"
+    broker.add("a", "b")
+    worker = make(lambda job: until(lambda: held) if job.id == "b" else None, concurrency=2)
+    worker.on(event, lambda *_args: worker.close())
+    worker.start()
+    until(lambda: worker.ack_flow.waiting == 2)
+    fields = {} if event == "completed" else {"ok": False, "error": "no such job"}
+
+    broker.server.connections[0].reply(held[0], **fields)
+
+    assert worker.closed.wait(WAIT_S)
+    assert {"a", "b"} == {message["id"] for message in broker.of("ACK")}
+
+
+def test_a_forced_close_sends_all_jobs_back_whatever_a_handler_does_about_it(
+    broker: FakeBroker, make: Workers
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("not now")
+
+    def handle(job: Job) -> None:
+        job.signal.on_abort(refuse)
+        job.signal.wait(WAIT_S)
+
+    broker.add("a", "b")
+    worker = make(handle, concurrency=2)
+    worker.start()
+    until(lambda: len(worker.active) == 2)
+
+    assert worker.close(WAIT_S, force=True)
+    assert {"a", "b"} == {message["id"] for message in broker.of("MoveToWait")}
+
+
+def test_a_listener_may_close_a_worker_of_batches_though_acks_are_lined_up(
+    broker: FakeBroker, make: Workers
+) -> None:
+    held: list[Message] = []
+    broker.answers["ACK"] = lambda message: None if held else held.append(message) or "silence"
+    broker.add("a", "b")
+    worker = make(
+        lambda job: until(lambda: held) if job.id == "b" else None,
+        concurrency=2,
+        batch={"size": 1},
+    )
+    worker.on("completed", lambda *_args: worker.close())
+    worker.start()
+    until(lambda: worker.ack_flow.waiting == 2)
+
+    broker.server.connections[0].reply(held[0])
+
+    assert worker.closed.wait(WAIT_S)
+
+
+def test_nothing_is_started_once_a_close_has_begun(make: Workers) -> None:
+    """A pull that came back in the same moment hands its jobs back instead."""
+    worker = make(lambda _job: None)
+    delivery = Delivery(Job({"id": "a"}), "token")
+    worker.close(0)
+
+    assert not worker.start_delivery(delivery)
+    assert ({}, {}) == (worker.active, worker.leases.held)
+
+
+def test_a_success_that_came_too_late_is_not_told(broker: FakeBroker, make: Workers) -> None:
+    too_late = {"data": {"applied": False, "reason": "already-finalized"}}
+    broker.answers["ACK"] = lambda message: too_late if message["id"] == "a" else None
+    broker.add("a", "b")
+    worker = make(lambda job: job.move_to_completed(1), concurrency=1)
+    heard = Once(worker, "completed", "failed", "error")
+    worker.start()
+    heard.wait("completed")
+
+    assert ["b"] == [told[1].id for told in heard.told]
