@@ -18,6 +18,7 @@ class EventEmitter:
         # Tuples that are replaced, never changed: emit reads without a lock.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._once: dict[str, tuple[Listener, ...]] = {}
+        self._lasting: set[str] = set()  # events that were told and hold from then on
         # Threads and greenlets meet here; nothing waits inside.
         self._listeners_lock = worlds.native_lock()
 
@@ -37,6 +38,9 @@ class EventEmitter:
             return decorate
         with self._listeners_lock:
             self._listeners[event] = (*self._listeners.get(event, ()), listener)
+            is_late = event in self._lasting
+        if is_late:
+            self._tell_late(listener)
         return self
 
     def once(self, event: str, listener: Listener) -> Self:
@@ -74,6 +78,20 @@ class EventEmitter:
         if self._once:
             with self._listeners_lock:
                 listeners += self._once.pop(event, ())
+        self._call(event, listeners, args)
+
+    def _emit_lasting(self, event: str) -> None:
+        """Call the listeners of ``event``, and whoever begins to listen to it later."""
+        with self._listeners_lock:
+            self._lasting.add(event)
+            listeners = self._listeners.get(event, ()) + self._once.pop(event, ())
+        self._call(event, listeners, ())
+
+    def _tell_late(self, listener: Listener) -> None:
+        """Call a listener of a lasting event that was told before."""
+        listener()
+
+    def _call(self, event: str, listeners: tuple[Listener, ...], args: tuple[Any, ...]) -> None:
         for listener in listeners:
             try:
                 listener(*args)

@@ -692,11 +692,12 @@ class Worker(EventEmitter, ManualControl):
     def on(self, event: str, listener: Any = None) -> Any:
         """Call ``listener`` at every ``event``; ``ready`` is replayed to one that comes late."""
         added = EventEmitter.on(self, event, listener) if listener else EventEmitter.on(self, event)
-        if event == "ready" and listener is not None and self._ready.is_set():
-            self.mailbox.post(listener)
         if event == "stalled" and self.is_started:
             self.stalls.open()
         return added
+
+    def _tell_late(self, listener: Any) -> None:
+        self.mailbox.post(listener)
 
     def post_event(self, event: str, *args: Any) -> None:
         """Tell listeners about something the loop found, outside the loop if there is one."""
@@ -718,7 +719,7 @@ class Worker(EventEmitter, ManualControl):
                 self._reconnects += 1
             return
         self._ready.set()
-        self.post_event("ready")
+        self.mailbox.post(lambda: self._emit_lasting("ready"))
 
     def stats(self) -> dict[str, int]:
         """Return what has been done and what is under way."""

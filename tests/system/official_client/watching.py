@@ -36,6 +36,7 @@ def a_worker_tells_what_it_does(world: World) -> None:
     worker.on("drained", drained.set)
     worker.once("closed", lambda: told.append("closed"))
 
+    until(lambda: told == ["ready"])  # it comes from a thread of its own
     queue.add_bulk([{"name": "n", "data": {"n": n}, "attempts": 1} for n in (1, 2)])
     assert drained.wait(10)
     worker.close(10)

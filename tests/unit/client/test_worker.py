@@ -123,6 +123,23 @@ def until(claim: Any) -> None:
 # -- what is sent ----------------------------------------------------------------------------------
 
 
+def test_each_listener_hears_once_that_a_worker_is_ready(make: Workers) -> None:
+    """Also one that comes between the moment itself and the call of the others."""
+    worker = make(lambda _job: None)
+    told: list[str] = []
+    worker.on("ready", lambda: told.append("early"))
+    worker.note_registered(is_first=True)
+    worker.on("ready", lambda: told.append("between"))
+
+    worker.mailbox.open()
+    worker.wait_until_ready()
+    worker.mailbox.post(lambda: worker.on("ready", lambda: told.append("late")))
+    until(lambda: "late" in told)
+    worker.mailbox.close(WAIT_S)
+
+    assert ["early", "between", "late"] == told
+
+
 def test_a_worker_registers_before_it_pulls(broker: FakeBroker, make: Workers) -> None:
     worker = make(lambda _job: None, concurrency=3, batch_size=2, lock_ttl_ms=9000)
     worker.start()
