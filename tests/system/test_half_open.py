@@ -14,8 +14,9 @@ from tests.support.relay import Relay
 
 PROGRAM = Path(__file__).parent / "leases" / "run_worker.py"
 BEAT_S = 2.0  # a third of the worker program's lease
-NOTICE_S = 2.5 * BEAT_S  # two heartbeats, and what a busy machine adds
-PULL_S = 1.0
+NOTICE_S = 4 * BEAT_S  # two heartbeats, and what a busy machine adds; a dead poll takes 11 s
+PULL_S = 4.0  # and below the lease
+LEASE_OVER_S = 60.0  # 6 s, the sweep behind it, and a busy machine
 POLL_MS = 30_000  # the broker's side of the dead link holds the poll for that long
 
 pytestmark = pytest.mark.slow
@@ -70,5 +71,5 @@ def test_a_job_handed_to_a_half_open_link_runs_once_its_lease_is_over(
 
         job = queue.add("into the void")
 
-        far.wait_for("completed")
+        far.wait_for("completed", LEASE_OVER_S)
         assert [f"run {job.id}"] == far.starting_with("run")
