@@ -5,6 +5,11 @@ back the one that waits longest takes everybody along in one PUSHB. A full batch
 that, nor does one whose first entry has waited ``max_delay_ms``. So sequential code costs one lock,
 and sixteen threads cost one round trip instead of sixteen.
 
+The callers of a batch are woken in a row: each wakes the next before it returns. Threads woken all
+at once would queue up for the interpreter lock, each with a wait of its own; woken in a row, one
+wakes up while the one before is finishing. The last one ends the flush: by then the others are back
+with their next jobs, and leave together.
+
 A refused batch has admitted none of its entries, so they are sent again one by one, and each caller
 gets its own id or its own error. A lost batch fails all its callers with the same error, and
 nothing is sent again: what became of it is unknown.
@@ -13,12 +18,14 @@ nothing is sent again: what became of it is unknown.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import count
+from threading import TIMEOUT_MAX
 from typing import Any
 
-from bunqueue.client.worlds import Gate, Lock, LockGate, World, current, now
+from bunqueue.client.worlds import Gate, Lock, World, current, now
 from bunqueue.errors import (
     BunqueueError,
     CommandError,
@@ -28,7 +35,7 @@ from bunqueue.errors import (
 
 MAX_SIZE_DEFAULT = 50
 MAX_DELAY_MS_DEFAULT = 5
-WAITING_MAX = 10_000  # client.md 1.1, back-pressure: callers beyond it park
+WAITING_MAX = 10_000  # client.md 1.1, back-pressure: a batch of so many waits for nothing
 
 THREAD_PATIENCE_S = 1.0  # then it looks for its outcome itself: an interrupt may break a chain
 LOOK_EVERY = 16  # lonely greenlets look for company once in so many adds: 0.5 us each
@@ -60,41 +67,59 @@ def batch_settings(given: bool | Mapping[str, Any] | None) -> tuple[int, float] 
     return (size, delay_ms) if enabled else None
 
 
-class Entry(LockGate):
-    """One job on its way, and the gate its caller waits at.
+class Batch:
+    """Jobs that leave together, and the one lock at which their callers wait.
 
     Attributes:
-        has_turn: The flush that has ended left it to this caller to send what waits.
-        has_left: Its caller does not wait any more.
-        chain: Those of its batch who are still to be woken, once there is an outcome.
+        lock: Opened when there is an outcome, and whoever comes through opens it for the next;
+            before that, when one of them is to send the batch or to look at the clock.
+        jobs: The fields of each job by their ``id()``, in order of arrival.
+        since: When the first one came.
+        has_turn: The flush before has ended and left it to one of the callers to send the batch.
+        is_taken: It is being sent, or was; nobody joins any more.
+        sender: Whose call took it and is about to send it, until it begins to.
+        outcomes: An id or an error for each job; None as long as there is none.
+        own_gates: A gate for each, once its jobs are sent one by one.
+        partings: Counts those who are through with it.
+        people: How many that will be: the callers and the sender.
     """
 
     __slots__ = (
-        "chain",
-        "error",
-        "fields",
-        "has_left",
         "has_turn",
-        "is_done",
-        "job_id",
+        "is_taken",
+        "jobs",
+        "lock",
+        "outcomes",
+        "own_gates",
+        "partings",
+        "people",
+        "sender",
         "since",
     )
 
-    def __init__(self, fields: dict[str, Any], lock: Lock) -> None:
-        super().__init__(lock)
-        self.fields = fields
-        self.since = now()
-        self.job_id: str | None = None
-        self.error: BaseException | None = None
-        self.is_done = False
+    def __init__(self, lock: Lock) -> None:
+        lock.acquire()
+        self.lock = lock  # as it is, since a gate's two methods would be a tenth of an add
+        self.jobs: dict[int, dict[str, Any]] = {}
+        self.since = 0.0
         self.has_turn = False
-        self.has_left = False
-        self.chain: deque[Entry | None] | None = None
+        self.is_taken = False
+        self.sender: int | None = None
+        self.outcomes: dict[int, str | BaseException] | None = None
+        self.own_gates: dict[int, Gate] = {}
+        self.partings = count(1)  # next() is one C call: no two threads get the same
+        self.people = 0
 
-    def settle(self, job_id: str | None, error: BaseException | None = None) -> None:
-        """Hand the outcome over."""
-        self.job_id, self.error = job_id, error
-        self.is_done = True
+    def open(self) -> None:
+        """Let one caller through, now or when it comes."""
+        with suppress(RuntimeError):  # it is open already
+            self.lock.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Give ``error`` to all that have no outcome yet."""
+        self.outcomes = {**dict.fromkeys(self.jobs, error), **(self.outcomes or {})}
+        for gate in self.own_gates.values():
+            gate.open()
 
 
 class AddBatcher:
@@ -105,7 +130,7 @@ class AddBatcher:
         queue_key: What the server is told.
         world: Whose locks and gates the callers wait on.
         max_size: Jobs per batch.
-        max_delay_ms: The longest an entry waits for others.
+        max_delay_ms: The longest a job waits for others.
         observe: Told of each batch with ``size``, ``duration_ms`` and ``ok``.
     """
 
@@ -123,35 +148,85 @@ class AddBatcher:
         self._call = call
         self._queue_key = queue_key
         self._world = world
-        self._max_size = max_size
-        self._max_delay_s = max_delay_ms / 1000
+        self._max_size = min(max_size, WAITING_MAX)
+        self._max_delay_s = min(max_delay_ms / 1000, TIMEOUT_MAX)
+        self._patience_s = THREAD_PATIENCE_S if world.is_native else -1  # no bound
         self._lock = world.lock()
-        self._waiting: deque[Entry] = deque()
+        self._open = Batch(world.lock())  # the one that newcomers join
         # Flushes under way, a turn that was handed on but not taken yet included: while there is
-        # one, newcomers join the queue instead of overtaking it.
+        # one, newcomers join the batch instead of overtaking it.
         self._flushing = 0
         self._lonely = 0  # adds in a row that met nobody
-        self._crowd = deque[Gate]()  # callers parked because too many entries wait
         self._leaving: list[Gate] = []  # those who wait for the end of all flushes
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for their batch to leave."""
+        return len(self._open.jobs)
 
     def add(self, fields: dict[str, Any]) -> str:
         """Send one job, with others if they meet; return its id. Waits.
 
         Args:
-            fields: Name, data and wire options of a PUSH, its own id as ``jobId``.
+            fields: Name, data and wire options of a PUSH, its own id as ``jobId``; a dict of its
+                own for each call.
         """
-        with self._lock:
-            is_alone = self._flushing == 0
-            if is_alone:
-                self._flushing = 1
-        if not is_alone:
-            return self._add_with_others(fields)
-        if self._look_around():
-            return self._add_with_others(fields, has_turn=True)
+        key = id(fields)
+        batch: Batch | None = None
+        is_alone = False
         try:
-            return self._push(fields)
+            with self._lock:
+                if self._flushing:
+                    batch = self._open
+                    jobs = batch.jobs
+                    jobs[key] = fields
+                    size = len(jobs)
+                    if size == 1:
+                        batch.since = now()
+                    if size >= self._max_size:
+                        self._take_locked(key)
+                else:
+                    self._flushing = 1
+                    is_alone = True
+            if batch is None:
+                if not self._look_around():
+                    return self._push(fields)
+                with self._lock:
+                    batch = self._open
+                    if batch.has_turn:
+                        self._flushing -= 1  # two turns for one batch
+                    batch.has_turn, is_alone = True, False
+                    batch.jobs = {key: fields, **batch.jobs}  # it came first
+                    self._take_locked(key)
+                size = 1
+            if batch.sender == key:
+                self._flush_for(batch)
+            # The first one looks at the clock for all.
+            patience_s = self._max_delay_s if size == 1 else self._patience_s
+            lock = batch.lock
+            while batch.outcomes is None:
+                lock.acquire(True, patience_s)
+                if batch.outcomes is None:
+                    patience_s = self._send_if_due(batch, key)
+            outcome = batch.outcomes.get(key)
         finally:
-            self._end_flush()
+            if batch is None:
+                if is_alone:
+                    self._end_flush()
+            elif batch.outcomes is not None or not self._is_taken_back(batch, key):
+                if next(batch.partings) == batch.people:
+                    self._end_flush()
+                else:
+                    try:  # noqa: SIM105  # that would take five times as long
+                        batch.lock.release()
+                    except RuntimeError:
+                        pass
+        while outcome is None:  # the batch was refused, and is sent job by job
+            batch.own_gates[key].wait()
+            outcome = batch.outcomes.get(key)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def _look_around(self) -> bool:
         """Let others run if there may be any; True when some of them wait to add.
@@ -163,114 +238,72 @@ class AddBatcher:
         self._lonely += 1
         if self._lonely > 1 and (self._world.is_native or self._lonely % LOOK_EVERY):
             return False
-        try:
-            self._world.sleep(0)
-        except BaseException:
-            self._end_flush()
-            raise
-        return bool(self._waiting)
+        self._world.sleep(0)
+        return bool(self._open.jobs)
 
-    def _add_with_others(self, fields: dict[str, Any], has_turn: bool = False) -> str:
-        if not has_turn:
-            self._wait_for_room()
-        entry = Entry(fields, self._world.lock())
-        batch = None
-        with self._lock:
-            entry.has_turn = has_turn
-            if has_turn:
-                self._waiting.appendleft(entry)
-            else:
-                self._waiting.append(entry)
-            if self._flushing == 0:
-                self._flushing = 1  # it ended in this very moment
-                entry.has_turn = True
-            if entry.has_turn or len(self._waiting) >= self._max_size:
-                batch = self._take_locked()
-        try:
-            if batch is not None:
-                self._flush_for(entry, batch)
-            if not entry.is_done:
-                self._wait(entry)
-        finally:
-            entry.has_left = True  # first, then look: see _wake_next
-            if entry.chain is not None:
-                self._wake_next(entry.chain)
-        if entry.error is not None:
-            raise entry.error
-        assert entry.job_id is not None
-        return entry.job_id
-
-    def _wait_for_room(self) -> None:
-        while len(self._waiting) >= WAITING_MAX:
-            gate = self._world.local_gate()
-            self._crowd.append(gate)
-            if len(self._waiting) >= WAITING_MAX:
-                gate.wait()
-
-    def _wait(self, entry: Entry) -> None:
-        """Wait for the outcome; flush what waits when it is our turn, or has waited long enough."""
-        waiting = self._waiting
-        try:
-            while not entry.is_done:
-                patience_s = THREAD_PATIENCE_S if self._world.is_native else None
-                if waiting and waiting[0] is entry:
-                    patience_s = max(0.0, entry.since + self._max_delay_s - now())
-                is_late = not entry.wait(patience_s) and patience_s != THREAD_PATIENCE_S
-                if (is_late or entry.has_turn) and not entry.is_done:
-                    self._flush_waiting(entry)
-        except BaseException:
-            self._leave(entry)
-            raise
-
-    def _flush_waiting(self, entry: Entry) -> None:
-        with self._lock:
-            if entry not in self._waiting:
-                return  # somebody takes it along already
-            batch = self._take_locked()
-        self._flush_for(entry, batch)
-
-    def _take_locked(self) -> list[Entry]:
-        """Take the next batch off the queue; turns among its entries are used up by it."""
-        waiting = self._waiting
-        batch = [waiting.popleft() for _ in range(min(self._max_size, len(waiting)))]
-        self._flushing += 1
-        for entry in batch:
-            if entry.has_turn:
-                entry.has_turn = False
-                self._flushing -= 1
-        if len(batch) > 1:
+    def _take_locked(self, sender: int) -> None:
+        """Close the batch that is open; the caller whose job has the key ``sender`` sends it."""
+        batch, following = self._open, Batch(self._world.lock())
+        size = len(batch.jobs)
+        if size > 1:
             self._lonely = 0
-        if waiting:
-            waiting[0].open()  # now first: to look at the clock
-        while self._crowd:
-            self._crowd.popleft().open()
-        return batch
+        # No call from here on: an interrupt must not leave a batch that is neither open nor taken.
+        self._open = following
+        batch.people = size + 1
+        batch.sender = sender
+        batch.is_taken = True
+        if batch.has_turn:
+            batch.has_turn = False  # it is used up
+        else:
+            self._flushing += 1
 
-    def _leave(self, entry: Entry) -> None:
-        """Take out the entry of a caller that was interrupted before it was sent."""
+    def _send_if_due(self, batch: Batch, key: int) -> float:
+        """Send a batch whose turn it is, or that has waited long enough.
+
+        Returns:
+            How long to wait for it, if there is still no outcome then.
+        """
         with self._lock:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            if entry.has_turn:
-                entry.has_turn = False
-                self._pass_turn_locked()
-            elif self._waiting:
-                self._waiting[0].open()
+            if batch.is_taken:
+                return self._patience_s
+            left_s = batch.since + self._max_delay_s - now()
+            if left_s > 0 and not batch.has_turn:
+                return left_s
+            self._take_locked(key)
+        self._flush_for(batch)
+        return self._patience_s
+
+    def _is_taken_back(self, batch: Batch, key: int) -> bool:
+        """Take back the job of a caller that was interrupted, unless it is being sent."""
+        with self._lock:
+            if not batch.is_taken:
+                batch.jobs.pop(key, None)
+                if batch.jobs:
+                    batch.open()  # another takes the turn, or looks at the clock
+                elif batch.has_turn:
+                    batch.has_turn = False
+                    self._pass_turn_locked()
+                return True
+        if batch.sender == key:  # interrupted when it was about to send the batch
+            batch.fail(_interrupted(None))
+            next(batch.partings)  # that of the sender; the caller's comes next
+        return False
 
     def _end_flush(self) -> None:
-        """Note that a flush is over; whoever waits longest has the next turn."""
+        """Note that a flush is over; the batch that is open has the next turn."""
         with self._lock:
             self._pass_turn_locked()
 
     def _pass_turn_locked(self) -> None:
-        if self._waiting and not self._waiting[0].has_turn:
-            self._waiting[0].has_turn = True
-            self._waiting[0].open()
-        else:
-            self._flushing -= 1
-            if self._flushing == 0:
-                for gate in self._leaving.copy():
-                    gate.open()
+        batch = self._open
+        if batch.jobs and not batch.has_turn:
+            batch.has_turn = True
+            batch.open()
+            return
+        self._flushing -= 1
+        if self._flushing == 0:
+            for gate in self._leaving.copy():
+                gate.open()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until nothing is under way any more; False when the time is over first. Waits.
@@ -295,99 +328,74 @@ class AddBatcher:
     def _push(self, fields: dict[str, Any]) -> str:
         return str(self._call({"cmd": "PUSH", "queue": self._queue_key, **fields})["id"])
 
-    def _flush_for(self, entry: Entry, batch: list[Entry]) -> None:
-        """Send a batch that it fell to the caller of ``entry`` to send.
+    def _flush_for(self, batch: Batch) -> None:
+        """Send a batch that it fell to the caller to send.
 
         Among greenlets one of its own sends what belongs to several: a caller may be killed or run
         into its ``gevent.Timeout`` while the others' jobs are on their way. A thread cannot be.
         """
-        if self._world.is_native or batch == [entry]:
+        if self._world.is_native or len(batch.jobs) == 1:
             self._flush(batch)
         else:
-            self._world.spawn(partial(self._flush, batch), "bunqueue-add")
+            self._world.spawn(partial(self._flush_apart, batch), "bunqueue-add")
+            batch.sender = None
 
-    def _flush(self, batch: list[Entry]) -> None:
-        """Send a batch and settle all its entries, whatever happens."""
+    def _flush_apart(self, batch: Batch) -> None:
         try:
-            if len(batch) == 1:
-                self._send_one(batch[0])
+            self._flush(batch)
+        finally:
+            batch.open()
+
+    def _flush(self, batch: Batch) -> None:
+        """Send a batch and see that each job has an outcome, whatever happens."""
+        try:
+            batch.sender = None
+            if len(batch.jobs) == 1:
+                self._send_one(batch)
             else:
                 self._send_many(batch)
         except BaseException as error:
             shared = error if isinstance(error, BunqueueError) else None
-            for entry in batch:
-                if not entry.is_done:
-                    entry.settle(None, shared or _interrupted(error))
+            batch.fail(shared or _interrupted(error))
             if shared is None:
                 raise
         finally:
-            self._wake(batch)
-
-    def _wake(self, batch: list[Entry]) -> None:
-        """Wake the callers of a batch; then the flush is over.
-
-        Threads woken all at once would queue up for the interpreter lock, each with a wait of its
-        own. So each wakes the next before it returns, which wakes up while the one before is
-        finishing. By the time that the last one ends the flush, the others are back with their next
-        jobs, and leave together: a third less CPU time, and a fifth less time, for adds of 16
-        threads (loadtests.client, "add from 16 threads").
-        """
-        if not self._world.is_native:
-            for entry in batch:
-                entry.open()
-            self._end_flush()
-            return
-        chain: deque[Entry | None] = deque(batch)
-        chain.append(None)
-        for entry in batch:
-            entry.chain = chain
-        self._wake_next(chain)
-
-    def _wake_next(self, chain: deque[Entry | None]) -> None:
-        """Wake the next caller who is still there; who finds the mark at the end ends the flush.
-
-        One that left before its batch had a chain is passed over; one that leaves later has seen
-        the chain, and wakes the next itself.
-        """
-        while chain:
-            try:
-                entry = chain.popleft()
-            except IndexError:
-                return  # another link of the chain was faster
-            if entry is None:
+            if next(batch.partings) == batch.people:
                 self._end_flush()
-            elif not entry.has_left:
-                entry.open()
-                return
 
-    def _send_one(self, entry: Entry) -> None:
-        try:
-            job_id = self._push(entry.fields)
-        except BunqueueError as error:
-            entry.settle(None, error)
-        else:
-            entry.settle(job_id)
+    def _send_one(self, batch: Batch) -> None:
+        [(key, fields)] = batch.jobs.items()
+        batch.outcomes = {key: self._push(fields)}
 
-    def _send_many(self, batch: list[Entry]) -> None:
+    def _send_many(self, batch: Batch) -> None:
         started, is_sent = now(), False
         try:
-            ids = push_all(self._call, self._queue_key, [entry.fields for entry in batch])
+            ids = push_all(self._call, self._queue_key, list(batch.jobs.values()))
         except (CommandError, SerializationError):
-            # Nothing of it was admitted: one by one, so that each hears its own outcome, at once.
-            for entry in batch:
-                self._send_one(entry)
-                entry.open()
+            self._send_one_by_one(batch)
         else:
             is_sent = True
-            for entry, job_id in zip(batch, ids, strict=True):
-                entry.settle(job_id)
+            batch.outcomes = dict(zip(batch.jobs, ids, strict=True))
         finally:
             if self._observe is not None:
                 took_ms = (now() - started) * 1000
-                self._observe("batch_flush", size=len(batch), duration_ms=took_ms, ok=is_sent)
+                size = len(batch.jobs)
+                self._observe("batch_flush", size=size, duration_ms=took_ms, ok=is_sent)
+
+    def _send_one_by_one(self, batch: Batch) -> None:
+        """Send a batch of which nothing was admitted, so that each hears its outcome at once."""
+        gates = batch.own_gates = {key: self._world.local_gate() for key in batch.jobs}
+        outcomes = batch.outcomes = {}
+        batch.open()  # to have them all wait at their own
+        for key, fields in batch.jobs.items():
+            try:
+                outcomes[key] = self._push(fields)
+            except BunqueueError as error:
+                outcomes[key] = error
+            gates[key].open()
 
 
-def _interrupted(error: BaseException) -> ConnectionClosedError:
+def _interrupted(error: BaseException | None) -> ConnectionClosedError:
     lost = ConnectionClosedError("the sender of the batch was interrupted")
     lost.__cause__ = error
     return lost

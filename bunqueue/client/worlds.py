@@ -127,7 +127,9 @@ class LockGate:
         """Wait for an opening; False when the time is over first."""
         if timeout_s is None:
             return self._lock.acquire()
-        return self._lock.acquire(timeout=max(0.0, min(timeout_s, threading.TIMEOUT_MAX)))
+        if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
+            timeout_s = max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+        return self._lock.acquire(True, timeout_s)
 
 
 class HubGate:

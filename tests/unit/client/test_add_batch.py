@@ -63,7 +63,7 @@ class Adds:
             self.outcomes[name] = error
 
     def wait_until_waiting(self, count: int) -> None:
-        while len(self._batcher._waiting) < count:
+        while self._batcher.waiting < count:
             worlds.standard().sleep(0.001)
 
     def join(self) -> dict[str, Any]:
@@ -165,12 +165,13 @@ def test_callers_of_a_refused_batch_hear_as_soon_as_their_own_job_is_in(broker: 
         return CommandError("no batches") if "cmd" not in job else None
 
     broker.refuse = refuse
-    adds = Adds(batcher_on(broker))
+    adds = Adds(batcher_on(broker, max_size=3))
     adds.add("first")
     broker.arrived.wait()
-    for count, name in enumerate("abc", 1):
+    for count, name in enumerate("ab", 1):
         adds.add(name)
         adds.wait_until_waiting(count)
+    adds.add("c")  # fills the batch and sends it
     broker.go_on.set()
 
     assert {name: f"id-{name}" for name in ("first", "a", "b", "c")} == adds.join()
@@ -237,14 +238,12 @@ def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broke
     def leave(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
-    def go_on_once_all_wait() -> None:
+    def fill_the_batch() -> None:
         adds.wait_until_waiting(2)
         adds.add("c")
-        adds.wait_until_waiting(3)
-        broker.go_on.set()
 
     broker.refuse = hold
-    batcher = batcher_on(broker)
+    batcher = batcher_on(broker, max_size=3)
     adds = Adds(batcher)
     before = signal.signal(signal.SIGUSR2, leave)
     try:
@@ -252,12 +251,13 @@ def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broke
         broker.arrived.wait()
         adds.add("a")
         adds.wait_until_waiting(1)
-        threads = [threading.Thread(target=run) for run in (go_on_once_all_wait, interrupt)]
+        threads = [threading.Thread(target=run) for run in (fill_the_batch, interrupt)]
         for thread in threads:
             thread.start()
         with pytest.raises(KeyboardInterrupt):
             batcher.add({"name": "b"})
         main_has_left.set()
+        broker.go_on.set()
         for thread in threads:
             thread.join(10)
     finally:
@@ -267,6 +267,85 @@ def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broke
     assert ["first", "a", "b", "c"] == [
         job["name"] for command in broker.commands for job in command.get("jobs", [command])
     ]
+    assert batcher.drain(1)
+
+
+def test_another_caller_looks_at_the_clock_when_the_first_has_been_interrupted() -> None:
+    is_held = gevent.event.Event()
+    commands: list[Command] = []
+
+    def call(command: Command) -> Command:
+        commands.append(command)
+        if len(commands) == 1:
+            is_held.wait()
+        jobs = command.get("jobs", [command])
+        ids = [f"id-{job['name']}" for job in jobs]
+        return {"ids": ids} if "jobs" in command else {"id": ids[0]}
+
+    batcher = AddBatcher(call, "emails", worlds.cooperative(), max_delay_ms=20)
+    first = gevent.spawn(batcher.add, {"name": "first"})
+    with gevent.Timeout(10):
+        while not commands:
+            gevent.sleep(0.001)
+        killed, *others = (gevent.spawn(batcher.add, {"name": name}) for name in "abc")
+        while batcher.waiting < 3:
+            gevent.sleep(0.001)
+        killed.kill()
+        gevent.joinall(others)
+
+        assert ["id-b", "id-c"] == [add.value for add in others]
+        assert not first.ready()
+        is_held.set()
+        first.join()
+
+    assert [["first"], ["b", "c"]] == [
+        [job["name"] for job in command.get("jobs", [command])] for command in commands
+    ]
+    assert batcher.drain(1)
+
+
+class InterruptedLock:
+    """A lock that raises in the caller who has just left it, when told."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.is_armed: Any = lambda: False
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+        if self.is_armed():
+            self.is_armed = lambda: False
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("max_size", [3, 50])
+def test_a_caller_interrupted_before_it_sends_the_batch_fails_it_for_all(
+    broker: Broker, max_size: int
+) -> None:
+    batcher = batcher_on(broker, max_size)
+    lock = batcher._lock = InterruptedLock()  # type: ignore[assignment]
+    adds = Adds(batcher)
+    adds.add("first")
+    broker.arrived.wait()
+    opened = batcher._open
+    lock.is_armed = lambda: opened.is_taken
+    for number, name in enumerate("abc"):
+        adds.add(name)
+        if number < 2:
+            adds.wait_until_waiting(number + 1)
+    if max_size > 3:
+        adds.wait_until_waiting(3)
+    broker.go_on.set()
+
+    outcomes = adds.join()
+
+    kinds = [type(outcomes[name]) for name in "abc"]
+    assert 1 == kinds.count(KeyboardInterrupt)
+    assert 2 == kinds.count(ConnectionClosedError)
+    assert ["PUSH"] == [command["cmd"] for command in broker.commands]
     assert batcher.drain(1)
 
 

@@ -267,7 +267,7 @@ def test_batches_of_adds_are_told(server: FakeServer) -> None:
         assert first_came.wait(10)
         for add in adds[1:]:
             add.start()
-        while len(queue._batchers["standard"]._waiting) < 2:
+        while queue._batchers["standard"].waiting < 2:
             threading.Event().wait(0.001)
         go_on.set()
         for add in adds:
