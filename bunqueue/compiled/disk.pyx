@@ -12,7 +12,7 @@ from cpython.long cimport PyLong_AsLongLong
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcpy, memset, strdup
+from libc.string cimport memcpy, strdup
 
 from bunqueue.compiled.records cimport Delivery, Job  # noqa: F401
 
@@ -381,12 +381,12 @@ cdef class PackedImages:
                     ranges += 1
             batch.ranges_count = ranges
         for which in range(self.count):
+            if not self.segments[which].rows:
+                free(self.segments[which].bytes)  # of a row that could not be packed
+                continue
             self.rows_count += self.segments[which].rows
-            if self.segments[which].rows:
-                if used != which:
-                    self.segments[used] = self.segments[which]
-                    memset(&self.segments[which], 0, sizeof(disk_segment))
-                used += 1
+            self.segments[used] = self.segments[which]
+            used += 1
         batch.segments = self.segments
         batch.segments_count = used
         batch.number = self.number

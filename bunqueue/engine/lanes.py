@@ -13,8 +13,10 @@ are equal. Stale entries are swept out when they outnumber the good ones.
 """
 
 import heapq
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from operator import neg
 from typing import TYPE_CHECKING
 
 from bunqueue import compiled
@@ -214,8 +216,7 @@ class RunSet(RunSetFields):
 
     def _open_lane(self, priority: int) -> Lane:
         lane = self.lanes[priority] = Lane()
-        self.order.append(priority)
-        self.order.sort(reverse=True)
+        insort(self.order, priority, key=neg)  # there may be a lane for every job
         return lane
 
     def mature(self, now: int) -> bool:

@@ -175,6 +175,8 @@ def _uncomplete(
         timeline.pop()
     put_in(engine, job, now)
     keys.reclaim(job, now)
+    if job.options.ttl is not None:
+        engine.arm_ttl(job)
     write_again(engine, job)
     look_soon(engine, job.queue)
 

@@ -4,7 +4,7 @@ Outcomes and control changes act in memory first and answer after their commit. 
 peer reads an error and the job must be as it was, lease included (engine.md 1.4 B): ``remember``
 takes a picture of it beforehand, ``put_back`` restores it. The storage calls back newest first.
 What was promised meanwhile stands: a plain push whose answer has left keeps the id or the key that
-the undone operation had freed.
+the undone operation had freed, and a run that it had made possible goes on.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from bunqueue.engine.dependencies import FAILURES, enter_again, record_key
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
-from bunqueue.engine.states import COMPLETED, GONE, QUEUED
+from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -97,10 +97,15 @@ def has_successor(engine: "Engine", job: Job) -> bool:
     return holder is not None and holder is not job
 
 
+def _runs_anew(job: Job, memory: Memory) -> bool:
+    """Say whether the job was handed out since; that answer leaves, so the run goes on."""
+    return job.place == ACTIVE and job.delivery is not memory[0][_FIELDS.index("delivery")]
+
+
 def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     """Restore the job to the picture, in memory and for the next batch."""
     values, extra, owns_key, since = memory
-    if has_successor(engine, job):
+    if has_successor(engine, job) or _runs_anew(job, memory):
         return
     if engine.untold:
         retract(engine, job.queue.name, job.id, since)

@@ -245,18 +245,19 @@ def test_a_push_that_must_not_be_lost_and_is_lost_is_not_told(file_world: World)
     assert [] == world.events
 
 
-def test_what_followed_an_undone_move_is_retracted_too(file_world: World) -> None:
-    """The second delivery goes back to the first one; its claim never happened."""
+def test_a_move_is_told_whose_run_goes_on_although_the_commit_failed(file_world: World) -> None:
+    """Whoever has been handed the job hears so, whatever becomes of the commit."""
     world = file_world
     job_id = world.push(backoff=0)
     world.pull()
     world.events.clear()
     world.storage.fails = True
     world.send("FAIL", id=job_id)
-    world.send("PULL", queue="q")
+    answer = world.send("PULL", queue="q")
     world.settle()
 
-    assert [] == world.events
+    assert ["failed", "retried", "pulled"] == kinds(world)
+    assert job_id == answer.reply["job"]["id"]
     assert "active" == world.state(job_id)
 
 

@@ -224,3 +224,26 @@ def test_the_lanes_of_priorities_that_have_gone_go_too() -> None:
 
     assert [0] == run_set.order
     assert [0] == list(run_set.lanes)
+
+
+class Looked(int):
+    """A priority that counts how often it is looked at."""
+
+    looks = 0
+
+    def __lt__(self, other: int) -> bool:
+        Looked.looks += 1
+        return int(self) < int(other)
+
+    def __neg__(self) -> int:
+        Looked.looks += 1
+        return -int(self)
+
+
+def test_a_new_priority_looks_at_few_of_the_others() -> None:
+    run_set = RunSet()
+    for number in range(1_000):
+        run_set._open_lane(Looked(number * 7 % 1_000))
+
+    assert list(range(999, -1, -1)) == run_set.order
+    assert Looked.looks < 20 * 1_000

@@ -225,6 +225,20 @@ def test_an_undone_ack_keeps_the_lease_its_timeout_and_its_connection(world: Wor
     assert "Job timeout exceeded" == world.job("a")["failedReason"]
 
 
+def test_an_undone_late_ack_leaves_the_job_its_time_to_live(world: World) -> None:
+    world.push(jobId="a", ttl=MINUTE)
+    _, token = world.lease(lockTtl=1_000)
+    world.forward(5_000)
+    assert "waiting" == world.state("a")
+    world.storage.fails = True
+    world.error("ACK", id="a", token=token)
+    world.storage.fails = False
+
+    world.forward(MINUTE)
+
+    assert "ttl_expired" == world.entry()["reason"]
+
+
 def test_an_undone_ack_still_goes_with_its_connection(world: World) -> None:
     world.push(jobId="a")
     peer = world.connect()
@@ -254,6 +268,48 @@ def test_an_outcome_undone_after_its_connection_closed_goes_back_to_the_queue(
     assert answer.reply["error"] == INTERNAL
     world.forward(MINUTE)
     assert world.state("a") in ("waiting", "delayed")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "fields"),
+    [
+        (delayed, "Promote", JOB),
+        (delayed, "PromoteJobs", QUEUE),
+        (delayed, "ChangeDelay", {**JOB, "delay": 0}),
+        (active, "MoveToWait", JOB),
+        (active_again, "ChangeDelay", {**JOB, "delay": 0}),
+        (failed, "RetryDlq", QUEUE),
+        (failed, "MoveToWait", JOB),
+        (completed, "RetryCompleted", QUEUE),
+    ],
+)
+@pytest.mark.parametrize("by", ["poll", "pull"])
+def test_a_run_that_an_undone_command_made_possible_goes_on(
+    world: World,
+    prepare: Callable[[World], str | None],
+    command: str,
+    fields: dict[str, Any],
+    by: str,
+) -> None:
+    """Its worker is told of it whatever becomes of the commit."""
+    shown = prepare(world)
+    peer = world.connect()
+    taken = world.poll(peer=peer, owner="other") if by == "poll" else None
+    world.storage.fails = True
+    refused = world.send(command, **fields, **({} if shown is None else {"token": shown}))
+    taken = taken or world.send("PULL", peer, queue="q", owner="other")
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert refused.reply is not None
+    assert taken.reply is not None
+    assert INTERNAL == refused.reply["error"]
+    assert "a" == taken.reply["job"]["id"]
+    assert "active" == world.storage.rows["a"].place
+    check_whole(world.engine, world.now, [peer, world.peer])
+    world.ok("ACK", id="a", token=taken.reply["token"])
+    assert {"completed": 1} == world.counts()
 
 
 def test_undone_together_everything_comes_back_in_its_old_order(world: World) -> None:

@@ -157,6 +157,21 @@ def test_rows_of_small_tables_that_can_never_be_stored_are_left_out(house, caplo
 
 @needs_core
 @pytest.mark.usefixtures("quiet")
+def test_rows_that_can_never_be_stored_give_their_memory_back(house):
+    def bytes_used():
+        with open("/proc/self/statm") as pages:
+            return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = bytes_used()
+    for _ in range(100):
+        house.storage.put("proofs", "x" * 1_000_000, ("q", 1 << 80, None))
+        assert house.committed()
+
+    assert bytes_used() - before < 50_000_000
+
+
+@needs_core
+@pytest.mark.usefixtures("quiet")
 def test_a_file_that_another_has_locked_fails_the_batch_for_now(tmp_path, monkeypatch):
     monkeypatch.setitem(sqlite._SETUP, "busy_ms", 0)
     house = House(tmp_path / "data.db")
