@@ -15,7 +15,7 @@ from typing import Any, Final
 
 PURE_VARIABLE: Final = "BUNQUEUE_PURE"
 # Raised with what the parts offer: a checkout whose parts were built before runs the Python.
-CONTRACT: Final = 8
+CONTRACT: Final = 9
 
 
 def part(name: str) -> Any | None:

@@ -21,6 +21,7 @@ by the Python tables, the next finds the shared options under these bytes.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -68,6 +69,7 @@ cdef enum:
     MUST_COMMIT = 1
     SHOULD_COMMIT = 2
     COMMANDS_WAITING_MAX = 50  # server/connection.py
+    LOOKED_AT_BYTES = 4096  # of frames, between two looks at the clock
 
 cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
@@ -948,6 +950,7 @@ cdef class Runner:
     cdef Core core
     cdef list earlier  # takes the answers that leave before those of others
     cdef object wait_for
+    cdef object steady  # None: no run ends by time
     cdef Out out  # answers that may leave
     cdef Out scratch
     cdef Out held  # answers that wait for a commit
@@ -964,7 +967,7 @@ cdef class Runner:
     cdef object last_name_text
     cdef bytes last_name_bytes
 
-    def __init__(self, connection, engine, list earlier=None, wait_for=None):
+    def __init__(self, connection, engine, list earlier=None, wait_for=None, steady=None):
         """Prepare.
 
         Args:
@@ -972,19 +975,24 @@ cdef class Runner:
             earlier: Gets what was answered before others are served, if the order matters.
             wait_for: ``wait_for(later, packed reqId or None)`` sends what a long poll ends with;
                 without it none is begun here.
+            steady: The monotonic clock, in seconds, for runs that are to end in time.
         """
         self.connection = connection
         self.core = core_of(engine)
         self.earlier = earlier
         self.wait_for = wait_for
+        self.steady = steady
         self.out = Out()
         self.scratch = Out()
         self.held = Out()
         self.kinds = Out()
         self.names_parts = {}
 
-    def run(self, bytes data, Py_ssize_t begin, long long now):
-        """Run frames from ``begin`` on, up to one that is for Python.
+    def run(self, bytes data, Py_ssize_t begin, long long now, double until_s=INFINITY):
+        """Run frames from ``begin`` on, up to one that is for Python, or until the time is over.
+
+        Args:
+            until_s: When that is, of the steady clock.
 
         Returns:
             ``(where that one begins, packed answers, bytes of the long ones, held answers)``; the
@@ -995,6 +1003,7 @@ cdef class Runner:
         cdef Py_ssize_t length
         cdef object moment = now
         cdef tuple held = None
+        cdef Py_ssize_t looked_at = begin
         # An interrupt may have left half an answer.
         self.out.n = self.held.n = self.kinds.n = 0
         self.long_bytes = 0
@@ -1017,6 +1026,10 @@ cdef class Runner:
                         <const char*> self.cmd.p, self.cmd.n
                     ).decode()))
                 begin += 4 + length
+                if begin - looked_at >= LOOKED_AT_BYTES and self.steady is not None:
+                    looked_at = begin
+                    if <double> self.steady() >= until_s:
+                        break
                 if self.out.n - self.mark >= SHORT_BYTES_MAX:
                     self.long_bytes += self.out.n - self.mark
                     if self.long_bytes >= TURN_BYTES_MAX:

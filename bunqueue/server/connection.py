@@ -7,14 +7,16 @@ that many of them leave together too. Nothing on the way of an ordinary command 
 waits.
 
 A connection stops taking frames while 50 of its commands wait or while the storage is congested,
-and for a turn of the loop after answers of a megabyte: a read may hold thousands of commands that
-list a queue, and neither others nor memory may wait for the last of them.
+and for a turn of the loop after so long a run of commands, or after answers of a megabyte: a read
+may hold thousands of commands, some that list a queue, and neither others nor memory may wait for
+the last of them.
 What arrives then is kept: up to one read more, so that the end of the connection is still noticed.
 """
 
 import logging
 from collections.abc import Callable
 from itertools import repeat
+from math import inf
 from typing import Any, Final, Protocol
 
 import msgpack
@@ -98,7 +100,7 @@ class Line(Protocol):
         """Have ``resume`` called by the connection's own greenlet, soon."""
 
     def wake_next_turn(self) -> None:
-        """The same, but only after the loop has looked at all sockets."""
+        """The same, in a later turn of the loop: all sockets have been looked at in between."""
 
 
 class Connection:
@@ -129,6 +131,7 @@ class Connection:
         "_note_latency",
         "_line",
         "_rate",
+        "_run_s_max",
         "_steady",
         "_pieces",
         "_large",
@@ -143,7 +146,14 @@ class Connection:
         "_runner",
     )
 
-    def __init__(self, broker: Broker, line: Line, name: str, rate: RequestRate | None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        line: Line,
+        name: str,
+        rate: RequestRate | None,
+        run_s_max: float = inf,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -151,6 +161,8 @@ class Connection:
             line: Where answers go.
             name: Names the peer in logs.
             rate: Counts its requests against the limit, or None.
+            run_s_max: For so long commands are run in a row; what is left of a read then waits for
+                the next turn of the loop.
         """
         self.id = name
         self.held: dict[Any, Any] = {}
@@ -169,6 +181,7 @@ class Connection:
         self._note_latency = broker.engine.latencies.note
         self._line = line
         self._rate = rate
+        self._run_s_max = run_s_max
         self._steady = broker.clock.steady
         self._pieces: list[bytes] = []  # of a frame that is not complete, or kept while stopped
         # A large frame of which a part is here, without its header: to join its pieces takes 40 ms.
@@ -183,7 +196,7 @@ class Connection:
         self._holding = 0
         # Runs ordinary frames; with a request limit, each is looked at.
         self._runner: Any = (
-            _hot.Runner(self, self._broker.engine, self._out, self._wait_for)
+            _hot.Runner(self, self._broker.engine, self._out, self._wait_for, self._steady)
             if _hot is not None and rate is None
             else None
         )
@@ -286,13 +299,15 @@ class Connection:
         totals = self._totals
         pushed, pulled, completed = totals.pushed, totals.pulled, totals.completed
         steady = self._steady
-        began_s = told_s = steady()
+        began_s = told_s = now_s = steady()
+        until_s = began_s + self._run_s_max
         long_bytes = 0
         runner = self._runner if self.is_authenticated else None
         self._is_handling = True
         while size - begin >= HEADER_BYTES:
             if runner is not None:
-                begin, ready, some_bytes, waiting = runner.run(data, begin, self.now())
+                begin, ready, some_bytes, waiting = runner.run(data, begin, self.now(), until_s)
+                now_s = steady()
                 if ready:
                     out.append(ready)
                 if waiting:
@@ -302,12 +317,14 @@ class Connection:
                 if some_bytes:
                     long_bytes += some_bytes
                     if long_bytes >= TURN_BYTES_MAX and begin < size:
-                        self._pieces = [data[begin:]]
-                        self._stop()
-                        self._line.wake_next_turn()
+                        self._put_off(data[begin:])
                         begin = size
                 if size - begin < HEADER_BYTES:
                     break
+            if begin and now_s >= until_s:
+                self._put_off(data[begin:])
+                begin = size
+                break
             start = begin + HEADER_BYTES
             length = unpack_length(data, begin)[0]
             end = start + length
@@ -341,8 +358,9 @@ class Connection:
                 self._refuse_rate(request)
                 continue
             reply = dispatch(self, request)
-            if steady() - told_s >= ONE_TIME_S_MAX:
-                told_s = steady()
+            now_s = steady()
+            if now_s - told_s >= ONE_TIME_S_MAX:
+                told_s = now_s
                 self.now = repeat(clock()).__next__
             if isinstance(reply, Later):
                 storage.answer_waits = NO_WAIT
@@ -373,9 +391,7 @@ class Connection:
             else:
                 long_bytes += self._put(reply, req_id)
                 if long_bytes >= TURN_BYTES_MAX and begin < size:
-                    self._pieces = [data[begin:]]
-                    self._stop()
-                    self._line.wake_next_turn()
+                    self._put_off(data[begin:])
                     begin = size
         self._is_handling = False
         # How long jobs took to get in, out and done: what one read brought, together. Twice the
@@ -498,9 +514,15 @@ class Connection:
         self._kept_bytes += more_bytes
         self.wants_more = self._kept_bytes < KEPT_BYTES_MAX
 
+    def _put_off(self, rest: bytes) -> None:
+        """Leave what is left of a read for the next turn of the loop."""
+        self._pieces = [rest]
+        self._stop()
+        self._line.wake_next_turn()
+
     def _may_resume(self) -> None:
         if self._is_stopped and self.is_open:
-            self._line.wake()
+            self._line.wake_next_turn()
 
     def _refuse_length(self, length: int) -> None:
         self._put(error_reply(too_large_text(length)), None)

@@ -33,11 +33,13 @@ RECEIVE_BYTES: Final = 262_144  # performance.md 5.1
 # What one read brought should be done within this, or others wait for it: a busy connection reads
 # less at a time. A read with its send costs some 15 us, so that little is lost.
 SLICE_S: Final = 0.001
+RUN_S_MAX: Final = 2 * SLICE_S  # then it is cut short; rarely, since what is left is copied
 SLICE_BYTES_MIN: Final = 16_384
+COUNTED_BYTES_MIN: Final = 4_096  # a shorter read is soon done: 0.3 ms of pushes in pure Python
 LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
 DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
 STRANGER_UNSENT_BYTES_MAX: Final = 1_048_576  # left unread by a peer that has shown no token
-RESUMED_PER_TURN: Final = 2
+TURN_S: Final = 0.002  # what busy connections may do in a turn of the loop, all together
 ENDINGS_PER_TURN: Final = 20  # some ms
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
@@ -89,27 +91,58 @@ class Endings:
             self._timer.start(self._next_turn)
 
 
-class Resumes:
-    """Wakes those that wait for the next turn of the loop, a few in each.
+class Turns:
+    """Shares each turn of the loop among the connections that have much to do.
 
-    One has made answers of a megabyte, or decoded a large frame: some ms of work.
+    Each of them does what takes a millisecond or two; a dozen of them in one turn would keep all
+    others, and the clock, waiting a dozen times as long. So what they do is counted. Who comes when
+    the time of a turn is used up stands in line, and the next turn begins with the line. Those with
+    little to do are neither counted nor held up.
+
+    Attributes:
+        is_over: The time of this turn is used up, or some stand in line already.
     """
 
+    __slots__ = ("is_over", "_loop", "_timer", "_line", "_number", "_spent_s")
+
     def __init__(self, loop: Any) -> None:
+        self.is_over = False
+        self._loop = loop
         self._timer = loop.timer(0)
         self._line: deque[Callable[[], None]] = deque()
+        self._number = -1  # of the turn in which the time was spent
+        self._spent_s = 0.0
 
-    def enter(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called, after the loop has looked at all sockets."""
-        self._line.append(wake)
+    def spend(self, took_s: float) -> None:
+        """Count what was done in this turn."""
+        number = self._loop.iteration
+        if number != self._number:
+            self._number = number
+            self._spent_s = 0.0
+        self._spent_s += took_s
+        if self._spent_s >= TURN_S:
+            self._end()
+
+    def enter(self, go_on: Callable[[], None]) -> None:
+        """Have ``go_on`` called in a later turn, after the loop has looked at all sockets."""
+        self._line.append(go_on)
+        self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
         if not self._timer.active:
             self._timer.start(self._next_turn)
 
     def _next_turn(self) -> None:
-        for _ in range(min(RESUMED_PER_TURN, len(self._line))):
-            self._line.popleft()()
-        if self._line:
-            self._timer.start(self._next_turn)
+        line = self._line
+        self.spend(0.0)
+        for _ in range(len(line)):
+            line.popleft()()
+            if self._spent_s >= TURN_S:
+                break
+        self.is_over = False
+        if line or self._spent_s >= TURN_S:
+            self._end()
 
 
 class Ending:
@@ -134,7 +167,7 @@ class Link:
         "_socket",
         "_is_tls",
         "_endings",
-        "_resumes",
+        "_turns",
         "_hub",
         "_receive",
         "_send",
@@ -144,8 +177,9 @@ class Link:
         "_greenlet",
         "_reader",
         "_writer",
-        "_timer",
         "_is_woken",
+        "_is_in_line",
+        "_is_next",
         "_is_finishing",
         "_is_lost",
         "_discard_s",
@@ -161,7 +195,7 @@ class Link:
         rate: RequestRate | None = None,
         is_tls: bool = False,
         endings: Endings | None = None,
-        resumes: Resumes | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Take over a connected socket that does not block.
 
@@ -172,14 +206,14 @@ class Link:
             unsent_bytes_max: The connection ends when more than this is left unread by the peer.
             rate: Counts its requests, or None.
             is_tls: The socket buffers decrypted bytes of its own.
-            resumes: The line of those that go on in a later turn of the loop.
             endings: The line in which connections end that end together.
+            turns: The turns of the loop, as all connections share them.
         """
         self._socket = sock
         self._is_tls = is_tls
         self._endings = endings
-        self._resumes = resumes
         self._hub = gevent.get_hub()
+        self._turns = turns or Turns(self._hub.loop)
         self._receive = self._receive_tls if is_tls else sock.recv
         self._send = sock.send
         self._unsent: deque[bytes | memoryview] = deque()
@@ -188,12 +222,13 @@ class Link:
         self._greenlet: Any = None
         self._reader: Any = None
         self._writer: Any = None
-        self._timer: Any = None
         self._is_woken = False
+        self._is_in_line = False  # for its turn to read
+        self._is_next = False  # it has come
         self._is_finishing = False
         self._is_lost = False
         self._discard_s = DISCARD_S_MAX
-        self.connection = Connection(broker, self, name, rate)
+        self.connection = Connection(broker, self, name, rate, RUN_S_MAX)
 
     @property
     def unsent_bytes(self) -> int:
@@ -215,11 +250,11 @@ class Link:
         finally:
             connection.close()
             self._is_lost = self._is_woken = True  # nobody wakes it any more
-            for watcher in (self._reader, self._writer, self._timer):
+            for watcher in (self._reader, self._writer):
                 if watcher is not None:
                     watcher.stop()
                     watcher.close()
-            self._reader = self._writer = self._timer = None
+            self._reader = self._writer = None
             self._socket.close()
 
     def _read(self, connection: Connection) -> None:
@@ -229,7 +264,9 @@ class Link:
         received = connection.received
         reader = self._reader
         switch = self._greenlet.switch
+        turns = self._turns
         size = RECEIVE_BYTES // 4
+        is_busy = False
         reader.start(switch)
         while True:
             wait()
@@ -237,12 +274,25 @@ class Link:
                 self._is_woken = False
                 if self._must_end():
                     return
+                began_s = perf_counter()
                 connection.resume()
+                turns.spend(perf_counter() - began_s)
                 if self._must_end():
                     return
-                if connection.wants_more and not reader.active:
+                if connection.wants_more and not reader.active and not self._is_in_line:
                     reader.start(switch)
                 continue
+            if is_busy and turns.is_over and not self._is_next:
+                if not self._is_in_line:
+                    self._is_in_line = True
+                    reader.stop()
+                    turns.enter(self._go_on)
+                continue
+            if self._is_next:
+                self._is_next = False
+                if not connection.wants_more:
+                    continue
+                reader.start(switch)
             try:
                 data = receive(size)
             except _NOT_NOW:
@@ -252,16 +302,26 @@ class Link:
                 return
             if not data:
                 return
-            if len(data) < SLICE_BYTES_MIN:
-                received(data)
-            else:
+            is_busy = len(data) >= COUNTED_BYTES_MIN
+            if is_busy:
                 began_s = perf_counter()
                 received(data)
-                size = next_size(size, len(data), perf_counter() - began_s)
+                took_s = perf_counter() - began_s
+                turns.spend(took_s)
+                size = next_size(size, len(data), took_s)
+            else:
+                received(data)
             if self._is_finishing or self._is_lost:
                 return
             if not connection.wants_more:
                 reader.stop()
+
+    def _go_on(self) -> None:
+        """Read: its turn has come."""
+        self._is_in_line = False
+        if self._reader is not None and not self._must_end():
+            self._is_next = True
+            self._greenlet.switch()
 
     def _await_turn(self) -> None:
         """Waits while many others end before this one."""
@@ -377,12 +437,12 @@ class Link:
 
         It runs dozens of callbacks before it does; a timer comes behind the sockets.
         """
-        if self._resumes is not None:
-            self._resumes.enter(self.wake)
-            return
-        if self._timer is None:
-            self._timer = self._hub.loop.timer(0)
-        self._timer.start(self.wake)
+        self._turns.enter(self._wake_now)
+
+    def _wake_now(self) -> None:
+        if not self._is_woken and self._greenlet is not None:
+            self._is_woken = True
+            self._greenlet.switch()
 
     def _lose(self) -> None:
         self._is_lost = True

@@ -9,7 +9,7 @@ import gevent
 from bunqueue.broker import Broker
 from bunqueue.config import Settings
 from bunqueue.server.accept import BACKLOG, Acceptor, name_of, prepare, shake_hands
-from bunqueue.server.link import Endings, Link, Resumes
+from bunqueue.server.link import Endings, Link, Turns
 from bunqueue.server.rate import RequestRate
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class TcpServer(Acceptor):
         self._tls = tls
         self._sweeper: Any = None
         self._endings = Endings(gevent.get_hub().loop)
-        self._resumes = Resumes(gevent.get_hub().loop)
+        self._turns = Turns(gevent.get_hub().loop)
 
     def start(self) -> None:
         """Bind and accept.
@@ -94,7 +94,7 @@ class TcpServer(Acceptor):
             rate=RequestRate(limit, settings.rate_limit_window_ms) if limit else None,
             is_tls=self._tls is not None,
             endings=self._endings,
-            resumes=self._resumes,
+            turns=self._turns,
         )
         self.links.add(link)
         log.debug("connection opened peer=%s", name)

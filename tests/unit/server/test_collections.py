@@ -170,7 +170,7 @@ server.http.HttpServer.environ: fixed
 server.http.Connections._waiting: server.http.CONNECTIONS_MAX: http_connections
 server.link.Link._unsent: connection x setting: unsent
 server.link.Endings._line: connection
-server.link.Resumes._line: connection
+server.link.Turns._line: connection
 server.rate.RequestRate._moments: connection x setting
 server.tcp.TcpServer.links: connection
 server.webhooks.Deliveries._senders: webhook: webhook_queues

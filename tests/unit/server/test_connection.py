@@ -455,6 +455,36 @@ def test_large_answers_end_the_turn_so_that_others_get_theirs(talk: Talk) -> Non
     assert [[0, 1], [2, 3], [4, "last"]] == [[r["reqId"] for r in turn] for turn in turns]
 
 
+def test_a_long_run_of_commands_ends_the_turn_and_the_rest_follows_in_order(talk: Talk) -> None:
+    connection = Connection(talk.broker, talk.line, "peer", None, run_s_max=0.0)
+
+    connection.received(b"".join(push(reqId=number, data="x" * 100) for number in range(100)))
+    turns = [talk.line.take()]
+    while talk.line.wakes:
+        talk.line.wakes -= 1
+        connection.resume()
+        turns.append(talk.line.take())
+
+    assert list(range(100)) == [reply["reqId"] for turn in turns for reply in turn]
+    assert len(turns) >= 3  # the compiled core looks at the clock every 4 KiB
+    assert all(turns)
+
+
+def test_what_comes_while_a_run_is_put_off_follows_it(talk: Talk) -> None:
+    connection = Connection(talk.broker, talk.line, "peer", None, run_s_max=0.0)
+    ticks = frame({"cmd": "Count", "queue": "emails", "reqId": 1})
+
+    connection.received(ticks + ticks + ping(2)[:7])
+    connection.received(ping(2)[7:] + ping(3))
+    said = []
+    while talk.line.wakes:
+        talk.line.wakes -= 1
+        connection.resume()
+        said += talk.line.take()
+
+    assert [1, 1, 2, 3] == [reply["reqId"] for reply in said]
+
+
 # -- answers to come -------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ class Ends:
         self.broker: Broker = make_broker(self.storage, tokens)
         self.unsent_bytes_max = unsent_bytes_max
         self.endings = link_module.Endings(gevent.get_hub().loop)
+        self.turns = link_module.Turns(gevent.get_hub().loop)
         self.links: list[Link] = []
         self.greenlets: list[Any] = []
         self.sockets: list[Any] = []
@@ -44,6 +45,7 @@ class Ends:
             "peer",
             unsent_bytes_max=self.unsent_bytes_max,
             endings=self.endings,
+            turns=self.turns,
         )
         self.links.append(link)
         self.greenlets.append(gevent.spawn(link.run))
@@ -286,7 +288,7 @@ def test_a_congested_storage_stops_the_reading_and_relief_resumes_it(ends: Ends)
     [
         (262_144, 262_144, 262_144, 0.0001),  # quick: as much as may be
         (131_072, 65_536, 65_536, 0.0004),  # quick with all it asked for: more
-        (65_536, 65_536, 20_000, 0.0004),  # there was no more
+        (65_536, 65_536, 5_000, 0.0004),  # there was no more
         (65_536, 65_536, 65_536, 0.0008),  # about right
         (26_214, 262_144, 262_144, 0.010),  # as much as fits
         (20_000, 20_000, 60_000, 0.002),  # with what was kept before: no more than now
@@ -320,22 +322,148 @@ def test_connections_that_end_together_end_a_few_in_a_turn() -> None:
     assert all(later - before <= 2 * most for before, later in pairwise(gone))
 
 
-def test_those_that_go_on_later_do_so_a_few_in_a_turn() -> None:
-    """Twenty peers that asked for much had a megabyte each in every turn, before anybody else."""
-    woken: list[int] = []
-    resumes = link_module.Resumes(gevent.get_hub().loop)
-    for number in range(6):
-        resumes.enter(lambda number=number: woken.append(number))
-    counts = [len(woken)]
-    while counts[-1] < 6:
-        gevent.sleep(0.000_001)
-        counts.append(len(woken))
+# -- many that are busy ----------------------------------------------------------------------------
 
-    assert 0 == counts[0]
-    assert list(range(6)) == woken
-    assert all(
-        after - before <= 2 * link_module.RESUMED_PER_TURN for before, after in pairwise(counts)
-    )
+
+class Loop:
+    """A loop whose turns the test makes."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self.active = False
+        self._fire: Callable[[], None] = lambda: None
+
+    def timer(self, _after_s: float) -> Any:
+        return self
+
+    def start(self, fire: Callable[[], None]) -> None:
+        self._fire, self.active = fire, True
+
+    def turn(self) -> None:
+        self.iteration += 1
+        if self.active:
+            self.active = False
+            self._fire()
+
+
+def test_those_in_line_go_on_until_the_time_of_a_turn_is_used_up() -> None:
+    """Twenty peers that asked for much had a megabyte each in every turn, before anybody else."""
+    loop = Loop()
+    turns = link_module.Turns(loop)
+    gone: list[tuple[int, int]] = []
+
+    def go_on(number: int) -> None:
+        gone.append((loop.iteration, number))
+        turns.spend(link_module.TURN_S / 2)
+
+    for number in range(5):
+        turns.enter(lambda number=number: go_on(number))
+    assert turns.is_over
+    for _ in range(4):
+        loop.turn()
+
+    assert [(1, 0), (1, 1), (2, 2), (2, 3), (3, 4)] == gone
+    assert not turns.is_over
+
+
+def test_who_enters_again_goes_on_in_a_later_turn() -> None:
+    loop = Loop()
+    turns = link_module.Turns(loop)
+    gone: list[int] = []
+
+    def again() -> None:
+        gone.append(loop.iteration)
+        turns.enter(again)
+
+    turns.enter(again)
+    for _ in range(3):
+        loop.turn()
+
+    assert [1, 2, 3] == gone
+
+
+def test_the_time_of_a_turn_is_that_of_all_and_each_turn_has_its_own() -> None:
+    loop = Loop()
+    turns = link_module.Turns(loop)
+    told = []
+    for _ in range(2):
+        turns.spend(link_module.TURN_S * 0.6)
+        told.append(turns.is_over)
+        loop.turn()
+    turns.spend(link_module.TURN_S * 0.6)
+    turns.spend(link_module.TURN_S * 0.6)
+    told.append(turns.is_over)
+    loop.turn()
+    told.append(turns.is_over)
+
+    assert [False, False, True, False] == told
+
+
+def test_busy_connections_have_their_turns_one_after_the_other(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each had in every turn of the loop added up: a dozen of them held everybody up."""
+    monkeypatch.setattr(link_module, "TURN_S", 0.0)
+    loop = gevent.get_hub().loop
+    ends.turns = link_module.Turns(loop)
+    received = Connection.received
+    reads: list[tuple[int, int]] = []
+
+    def seen(connection: Connection, data: bytes) -> None:
+        if len(data) >= link_module.COUNTED_BYTES_MIN:
+            number = [link.connection for link in ends.links].index(connection)
+            reads.append((loop.iteration, number))
+        received(connection, data)
+
+    monkeypatch.setattr(Connection, "received", seen)
+    monkeypatch.setattr(link_module, "RECEIVE_BYTES", 4 * link_module.COUNTED_BYTES_MIN)
+    peers = [ends.open() for _ in range(4)]
+    burst = ping(1) * 5_000
+    writers = [gevent.spawn(peer.sock.sendall, burst) for peer in peers]
+    readers = [gevent.spawn(lambda peer=peer: [peer.value() for _ in range(5_000)])
+               for peer in peers]  # fmt: skip
+    gevent.joinall(readers + writers, raise_error=True)
+
+    turns = [turn for turn, _ in reads[len(peers) :]]  # nobody knows of the first ones yet
+    assert len(turns) > 8
+    assert len(set(turns)) > 0.8 * len(turns)
+    assert 4 == len({number for _, number in reads[4 : len(reads) // 2]})  # nobody is passed over
+
+
+def test_those_who_were_stopped_go_on_a_few_in_a_turn(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the disk had caught up, each had all that was kept of it run, in one turn."""
+    monkeypatch.setattr(link_module, "TURN_S", 0.0)
+    loop = gevent.get_hub().loop
+    ends.turns = link_module.Turns(loop)
+    resume = Connection.resume
+    resumed: list[int] = []
+
+    def seen(connection: Connection) -> None:
+        resumed.append(loop.iteration)
+        resume(connection)
+
+    monkeypatch.setattr(Connection, "resume", seen)
+    peers = [ends.open() for _ in range(5)]
+    ends.storage.is_congested = True
+    for peer in peers:
+        peer.sock.sendall(push(reqId=1))
+    until(lambda: all(link.connection.unread_bytes for link in ends.links))
+
+    ends.storage.relieve()
+
+    assert [1] * 5 == [peer.value()["reqId"] for peer in peers]
+    assert 5 == len(set(resumed))
+
+
+def test_who_has_little_to_say_is_not_held_up_by_busy_ones(ends: Ends) -> None:
+    peer = ends.open()
+    peer.call({"cmd": "Ping"})
+    ends.turns.enter(lambda: None)
+
+    assert ends.turns.is_over
+    assert peer.call({"cmd": "Ping"})["ok"]
 
 
 def test_a_link_that_waits_for_its_end_takes_no_job(
