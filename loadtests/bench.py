@@ -36,7 +36,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ from loadtests.targets import (
     COMPILED,
     ENGINES,
     FILE,
+    MEMORY,
     PURE,
     REFERENCE,
     Target,
@@ -62,7 +63,10 @@ from loadtests.workloads import WORKLOADS
 
 QUICK_REPEATS = 3
 DELIVERIES = 1_000
-IDLE, HALF_BUSY, QUEUED = "deliver-idle", "deliver-half-busy", "queued"
+IDLE, SAME_LOAD, HALF_BUSY = "deliver-idle", "deliver-same-load", "deliver-half-busy"
+QUEUED = "queued"
+# Jobs a second that keep the reference server at half a core: deliver-half-busy tells of them.
+SAME_LOAD_PER_S = {FILE: 750.0, MEMORY: 4_000.0}
 QUEUED_BYTES = 100  # of a job's data, where memory is measured
 FILE_ONLY = {
     "durable-1x1", "durable-1x64", "durable-64x4", "push-delayed", "cycle-delayed",
@@ -72,7 +76,8 @@ FILE_ONLY = {
 # What is not a row of the table of workloads.
 SPECIAL = {
     IDLE: "from a push to its delivery at a parked puller, on an idle server",
-    HALF_BUSY: "the same while others keep the server's processes at half a core",
+    SAME_LOAD: "the same while others have so many jobs done that the reference uses half a core",
+    HALF_BUSY: "the same while others have so many done that this server uses half a core",
     QUEUED: f"memory, file and stalls with so many jobs of {QUEUED_BYTES} bytes queued",
 }
 
@@ -183,9 +188,15 @@ def _one(workload: str, target: Target, server: Server, jobs: int | None) -> Fig
     pids = [server.pid]
     if workload == IDLE:
         return delivery.deliveries(server.port, IDLE, min(jobs or DELIVERIES, DELIVERIES))
-    if workload == HALF_BUSY:
-        with delivery.half_busy(server.port, pids):
-            return delivery.deliveries(server.port, HALF_BUSY, min(jobs or DELIVERIES, DELIVERIES))
+    if workload in (SAME_LOAD, HALF_BUSY):
+        load = delivery.Load(jobs_per_s=SAME_LOAD_PER_S[target.place])
+        if workload == HALF_BUSY:
+            load = delivery.Load(share=0.5)
+        with delivery.loaded(server.port, pids, load):
+            figures = delivery.deliveries(
+                server.port, workload, min(jobs or DELIVERIES, DELIVERIES)
+            )
+        return replace(figures, jobs_per_s=load.jobs_per_s)
     row = WORKLOADS[workload]
     usual = row.jobs // 2 if target.engine == REFERENCE else row.jobs
     return measure(server.port, row, pids, min(jobs or usual, usual))

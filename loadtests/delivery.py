@@ -1,10 +1,12 @@
 """How long a job takes from its push to a puller that is parked: on an idle server, and on one
-that others keep half busy.
+that works for others meanwhile.
 
 The puller and the pusher are two plain blocking connections. Between two pushes the server gets a
-moment, so that the puller is parked again. The others are a process of their own, `pressure`,
-which pushes, pulls and acknowledges small jobs in other queues, as many per millisecond as keep
-the server's processes at the given share of a core: every server is loaded by what it can bear.
+moment, so that the puller is parked again. The others are a process of their own, which pushes,
+pulls and acknowledges small jobs in other queues: so many a second, the same for every server; or
+as many as keep the server's processes at a share of a core, which is a hundred times as many for
+one server as for another. That process gives way to the one that measures, which shares its core:
+what is measured is the server, not how long its load is in the way.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import msgpack
 
@@ -101,10 +104,24 @@ def deliveries(port: int, name: str, jobs: int) -> Figures:
     return Figures(workload=name, jobs=len(counted), **percentiles_us(counted))
 
 
+@dataclass(slots=True)
+class Load:
+    """What others have a server do.
+
+    Attributes:
+        share: Of a core that the server's processes are kept at; None: ``jobs_per_s`` is wanted.
+        jobs_per_s: Pushed, pulled and acknowledged; what it came to once the load has ended.
+    """
+
+    share: float | None = None
+    jobs_per_s: float = 0.0
+
+
 @contextmanager
-def half_busy(port: int, pids: Sequence[int], share: float = 0.5) -> Iterator[None]:
-    """Keep a server busy from a process of its own."""
-    command = [sys.executable, "-m", "loadtests.delivery", str(port), str(share), *map(str, pids)]
+def loaded(port: int, pids: Sequence[int], load: Load) -> Iterator[None]:
+    """Keep a server busy from a process of its own; ``load`` is told what it came to."""
+    what = ["share", str(load.share)] if load.share else ["rate", str(load.jobs_per_s)]
+    command = [sys.executable, "-m", "loadtests.delivery", str(port), *what, *map(str, pids)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as others:
@@ -116,6 +133,7 @@ def half_busy(port: int, pids: Sequence[int], share: float = 0.5) -> Iterator[No
             yield
         finally:
             others.stdin.close()
+            load.jobs_per_s = float(others.stdout.readline() or 0)
 
 
 class Paced:
@@ -151,8 +169,9 @@ class Paced:
         self.sends[self._next % len(self.sends)](data)
 
 
-def press(port: int, share: float, pids: Sequence[int]) -> None:
-    """Keep the server's processes at a share of a core until the standard input ends."""
+def press(port: int, load: Load, pids: Sequence[int]) -> None:
+    """Load the server until the standard input ends."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     queue = f"load-pressure-{os.getpid():x}"
     request: dict[str, object] = {"cmd": "PUSH", "queue": queue, "name": "job"}
     frames = [
@@ -162,13 +181,16 @@ def press(port: int, share: float, pids: Sequence[int]) -> None:
     producer, consumer = Paced(frames), WorkOne([queue], ENDLESS, CHAINS, PARKED_MS)
     with Loop(HOST, port, [consumer] * CONSUMERS + [producer] * PRODUCERS) as loop:
         loop.begin()
-        _press(loop, producer, share, pids)
+        _press(loop, producer, load, pids, lambda: ENDLESS - consumer.unacknowledged)
     call(HOST, port, {"cmd": "Obliterate", "queue": queue, "force": True})
 
 
-def _press(loop: Loop, producer: Paced, share: float, pids: Sequence[int]) -> None:
+def _press(
+    loop: Loop, producer: Paced, load: Load, pids: Sequence[int], done: Callable[[], int]
+) -> None:
     started = looked = next_tick = time.monotonic()
-    used, per_tick, owed, is_told = cpu_ns(pids), 1.0, 0.0, False
+    used, owed, done_before = cpu_ns(pids), 0.0, -1
+    per_tick = 1.0 if load.share else load.jobs_per_s * TICK_S
     is_wanted = True
     while is_wanted:
         loop.turn(max(0.0, next_tick - time.monotonic()))
@@ -180,15 +202,20 @@ def _press(loop: Loop, producer: Paced, share: float, pids: Sequence[int]) -> No
                 producer.push(int(owed))
                 owed -= int(owed)
         if now - looked >= LOOK_S:
-            was, used = used, cpu_ns(pids)
-            busy = (used - was) / 1e9 / (now - looked)
-            per_tick = min(PER_TICK_MAX, per_tick * min(2.0, max(0.5, share / max(busy, 0.01))))
+            if load.share:
+                was, used = used, cpu_ns(pids)
+                busy = (used - was) / 1e9 / (now - looked)
+                change = min(2.0, max(0.5, load.share / max(busy, 0.01)))
+                per_tick = min(PER_TICK_MAX, per_tick * change)
             looked = now
             is_wanted = not select.select([sys.stdin], [], [], 0)[0]
-        if not is_told and now - started > SETTLE_S:
-            is_told = True
-            print(f"{per_tick:.1f} per ms", flush=True)
+        if done_before < 0 and now - started > SETTLE_S:
+            done_before, started = done(), now
+            print("it has settled", flush=True)
+    print(round((done() - done_before) / (time.monotonic() - started), 1), flush=True)
 
 
 if __name__ == "__main__":
-    press(int(sys.argv[1]), float(sys.argv[2]), [int(pid) for pid in sys.argv[3:]])
+    _, told_port, kind, amount, *told_pids = sys.argv
+    wanted = Load(**{"share" if kind == "share" else "jobs_per_s": float(amount)})
+    press(int(told_port), wanted, [int(pid) for pid in told_pids])

@@ -10,6 +10,7 @@ from loadtests.targets import COMPILED, ENGINES, FILE, MEMORY, PLACES, PURE, REF
 
 OURS = (COMPILED, PURE)
 ABSENT = "absent"
+DELIVER = "deliver-"  # begins the names of workloads that measure deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Figures:
     Attributes:
         workload: Name of its row.
         jobs: How many it measured, or how many times it asked.
-        jobs_per_s: Of wall time; with a fast server the driver is the limit.
+        jobs_per_s: Of wall time; with a fast server the driver is the limit. Of deliveries: what
+            others had the server do meanwhile.
         server_us: CPU time of all processes and threads of the server, per job.
         driver_us: CPU time of the driver, per job.
         p50_us: Of the time from a request to its answer, where one is in flight on a connection,
@@ -175,13 +177,16 @@ def _speeds(rows: Results, place: str) -> str:
 def _latencies(results: Results) -> str:
     lines = []
     for workload, row in results.items():
+        is_beside = workload.startswith(DELIVER)
         for place in PLACES:
             for engine in ENGINES:
                 name = Target(engine, place).name
                 if values(row, name, "p50_us"):
                     cells = [spread(values(row, name, f"{p}_us")) for p in ("p50", "p99", "p999")]
-                    lines.append([workload, name, *cells])
-    return _table(["workload", "server", "p50", "p99", "p99.9"], lines) if lines else ""
+                    beside = spread(values(row, name, "jobs_per_s"), 0) if is_beside else "-"
+                    lines.append([workload, name, *cells, beside])
+    heads = ["workload", "server", "p50", "p99", "p99.9", "jobs/s beside"]
+    return _table(heads, lines) if lines else ""
 
 
 def _plain(results: Results, field: str) -> str:

@@ -39,7 +39,7 @@ COUNTED_BYTES_MIN: Final = 4_096  # a shorter read is soon done: 0.3 ms of pushe
 LINGER_S_MAX: Final = 5.0  # how long an ending connection may take to send what it owes
 DISCARD_S_MAX: Final = 1.0  # how long a refused peer may go on sending
 STRANGER_UNSENT_BYTES_MAX: Final = 1_048_576  # left unread by a peer that has shown no token
-TURN_S: Final = 0.002  # what busy connections may do in a turn of the loop, all together
+TURN_S: Final = 0.001  # what busy connections may do in a turn of the loop, all together
 ENDINGS_PER_TURN: Final = 20  # some ms
 WRITE_BYTES: Final = 262_144  # unsent pieces are joined up to this before the next try
 
@@ -266,7 +266,7 @@ class Link:
         switch = self._greenlet.switch
         turns = self._turns
         size = RECEIVE_BYTES // 4
-        is_busy = False
+        is_busy = True  # until the first read tells
         reader.start(switch)
         while True:
             wait()

@@ -28,7 +28,6 @@ from gevent.util import format_run_info
 from bunqueue import __version__, logs
 from bunqueue.broker import Broker, EngineSettings, Tokens, open_storage
 from bunqueue.commands.targets import AllowedTargets
-from bunqueue.compiled import IS_COMPILED
 from bunqueue.config import Settings
 from bunqueue.errors import BunqueueError, ConfigError
 from bunqueue.server import memory, risks, tls
@@ -46,10 +45,10 @@ SAME_SIGNAL_S: Final = 0.2  # timeout(1), shells and wrappers pass on what we ha
 GOODBYE_S_MAX: Final = 6.0  # for connections to send what they owe: a link's limit and a little
 
 # performance.md 5.6: with a million jobs the default thresholds cost 27 % and pauses of 357 ms. A
-# pause takes 0.3 us per object that is younger, but for the whole memory, which comes once in 100
-# million objects that have stayed. The compiled core's jobs are none of the collector's objects, so
-# there it costs nothing to look more often: 2 ms at most, where pure Python has 9.
-GC_THRESHOLDS: Final = (2_500, 2, 20_000) if IS_COMPILED else (10_000, 2, 5_000)
+# pause takes 0.3 us per object that is younger, so it is short if it comes often, which costs no
+# more: each object is looked at twice before it counts as old. Those that are old are looked at by
+# ``memory.tidy`` only, when that is quickly done.
+GC_THRESHOLDS: Final = (2_500, 2, 1_000_000_000)
 
 
 @dataclass(frozen=True, slots=True)

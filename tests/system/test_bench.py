@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.bench import HALF_BUSY, IDLE, QUEUED
+from loadtests.bench import HALF_BUSY, IDLE, QUEUED, SAME_LOAD
 from loadtests.workloads import WORKLOADS
 from tests.support.broker_process import clean_environment
 
@@ -44,12 +44,16 @@ def test_every_workload_runs(tmp_path):
 
     assert 0 == done.returncode, done.stderr
     told = json.loads(file.read_text())["workloads"]
-    assert {*WORKLOADS, IDLE, HALF_BUSY, QUEUED, "stall"} == set(told)
+    assert {*WORKLOADS, IDLE, SAME_LOAD, HALF_BUSY, QUEUED, "stall"} == set(told)
     assert told.pop("stall")["pure-file"][0]["stall_ms"] > 0
     for name, row in told.items():
         (figures,) = row["pure-file"]
         assert figures["jobs"] > 0, name
-        assert "p99_us" in figures if name in (IDLE, HALF_BUSY) else figures["server_us"] > 0, name
+        assert (
+            "p99_us" in figures
+            if name in (IDLE, SAME_LOAD, HALF_BUSY)
+            else figures["server_us"] > 0
+        ), name
     assert told[QUEUED]["pure-file"][0]["memory_bytes"] > 0
     assert "| cycle-10k | absent |" in done.stdout
 
