@@ -1,17 +1,14 @@
 """The server's process, as commands see it."""
 
 from collections.abc import Callable
-from typing import Final
 
 from bunqueue.broker import Broker, LocalHost
 from bunqueue.commands.targets import AllowedTargets
-from bunqueue.compiled import IS_COMPILED
 from bunqueue.config import Settings
 from bunqueue.protocol.findings import Finding
 from bunqueue.server import memory, risks
 from bunqueue.server.prometheus import Prometheus
 
-LOOKED_AT_MAX: Final = 5_000  # jobs; the collector takes 3 us for each, and nobody else has a turn
 Sizes = Callable[[], tuple[dict[str, int], dict[str, int]]]
 
 
@@ -55,8 +52,7 @@ class ServerHost(LocalHost):
 
         With many jobs that the collector would have to look at, only what is young is collected.
         """
-        is_quick = IS_COMPILED or len(self._broker.engine.index) <= LOOKED_AT_MAX
-        memory.give_back(is_thorough=is_quick)
+        memory.give_back(len(self._broker.engine.index))
 
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""

@@ -109,7 +109,7 @@ class Server:
             locks=hub_lock,
             tokens=Tokens(settings.auth_tokens),
         )
-        self.broker.engine.on_tidy = memory.tidy
+        self.broker.engine.on_tidy = self._tidy
         targets = AllowedTargets(settings.webhook_targets)
         self.broker.host = ServerHost(
             self.broker,
@@ -126,6 +126,12 @@ class Server:
         )
         self.tcp = TcpServer(self.broker, settings, context)
         self.http = HttpServer(App(self, settings.cors_origins), settings, context)
+
+    def _tidy(self, has_shrunk: bool) -> None:
+        engine = self.broker.engine
+        totals = engine.totals
+        moves = totals.pushed + totals.pulled + totals.completed + totals.failed
+        memory.tidy(has_shrunk, len(engine.index), moves)
 
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""
@@ -243,6 +249,7 @@ def serve(settings: Settings, on_started: Callable[[Started], None] | None = Non
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    memory.map_long_pieces()
     if on_started is not None:
         on_started(started)
     log.info(

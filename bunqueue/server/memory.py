@@ -1,7 +1,17 @@
-"""Giving memory back to the system.
+"""Giving memory back to the system, at moments when nobody waits for the hub.
 
 Python frees what a million jobs or a large frame took, but the C library keeps it for the next
 ones. Nobody needs it then: a broker that had frames of 64 MiB stayed at several times their size.
+
+The C library looks at all it has free and holds its lock meanwhile, so that it would be no help to
+do this in a thread: 0.1 ms per MiB that goes back, up to 1 in a virtual machine, and 0.5 us per
+free piece between others that are used. After a million jobs of a KiB that is 0.1 s and more. So it
+is done when no job has moved for as long as lies between two calls of ``tidy``: what is free serves
+the next jobs of a busy broker anyway. Long pieces do not wait for that: from a MiB on they are
+mapped by themselves and go back when they are freed.
+
+The collector has its pauses too. Those for young objects are short (``main.GC_THRESHOLDS``); all of
+memory is looked at here, where it takes no time because jobs are none of its objects, or are few.
 """
 
 import ctypes
@@ -9,58 +19,79 @@ import gc
 import logging
 from typing import Any, Final
 
+from bunqueue.compiled import IS_COMPILED
+
 log = logging.getLogger(__name__)
 
-FREED_BYTES_MAX: Final = 16_777_216  # freed in large pieces until it is handed back at once
 FREED_BYTES_MIN: Final = 1_048_576  # less is not worth it
+MAPPED_BYTES_MIN: Final = 1_048_576  # a piece of this size costs 0.1 ms to map, and ms to fill
+LOOKED_AT_MAX: Final = 5_000  # jobs; the collector takes 3 us for each, and nobody else has a turn
+# Looks at what is young until all of memory is looked at; a look moves some thousand objects on.
+YOUNG_LOOKS_MIN: Final = 1_000
+
+_M_MMAP_THRESHOLD: Final = -3  # of mallopt(3)
 
 
-def _trim_of_libc() -> Any:
+def _libc() -> Any:
     try:
-        return ctypes.CDLL("libc.so.6").malloc_trim
+        libc = ctypes.CDLL("libc.so.6")
+        return libc if libc.malloc_trim and libc.mallopt else None
     except (OSError, AttributeError):
         return None  # another C library; it does without
 
 
-_trim: Any = _trim_of_libc()
+_c: Any = _libc()
 _freed_bytes = 0
+_moves = -1
 
 
-def give_back(is_thorough: bool = False) -> None:
-    """Collect what is left in cycles and free lists, and hand free pages back.
+def map_long_pieces() -> None:
+    """Have long pieces of memory go back to the system when they are freed, always.
+
+    The C library would keep ever longer ones: as long as the longest that it has seen freed.
+    """
+    if _c is not None:
+        _c.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
+
+
+def is_quickly_collected(jobs: int) -> bool:
+    """Say whether the collector can look at all of memory in some ms, beside so many jobs."""
+    return IS_COMPILED or jobs <= LOOKED_AT_MAX
+
+
+def give_back(jobs: int) -> None:
+    """Collect what is left in cycles and free lists, and hand free pages back. Takes its time.
 
     Args:
-        is_thorough: Look at all of memory, which takes 0.3 s per 100,000 jobs that are there;
-            otherwise only at what is young.
+        jobs: How many there are; beside many only what is young is collected.
     """
-    gc.collect(2 if is_thorough else 1)
-    hand_back()
+    global _freed_bytes
+    gc.collect(2 if is_quickly_collected(jobs) else 1)
+    _freed_bytes = 0
+    if _c is not None:
+        _c.malloc_trim(0)
     log.debug("free memory handed back")
 
 
-def hand_back() -> None:
-    """Hand free pages back; 0.1 ms per MiB of them, up to 1 in a virtual machine."""
-    global _freed_bytes
-    _freed_bytes = 0
-    if _trim is not None:
-        _trim(0)
-
-
 def has_freed(size_bytes: int) -> None:
-    """Note that a large piece is free again, and hand memory back when it is much by now."""
+    """Note that something large is free again."""
     global _freed_bytes
     _freed_bytes += size_bytes
-    if _freed_bytes >= FREED_BYTES_MAX:
-        hand_back()
 
 
-def tidy(has_shrunk: bool) -> None:
-    """Hand back what is free since the last time, if it is worth it.
+def tidy(has_shrunk: bool, jobs: int, moves: int) -> None:
+    """Hand back what is free, if it is worth it and nothing goes on; called every some seconds.
 
     Args:
-        has_shrunk: Many jobs have gone.
+        has_shrunk: Many jobs have gone since the last time.
+        jobs: How many there are.
+        moves: How many have come, gone out and ended since the start.
     """
+    global _moves
     if has_shrunk:
-        give_back()
-    elif _freed_bytes >= FREED_BYTES_MIN:
-        hand_back()
+        has_freed(FREED_BYTES_MIN)
+    is_quiet, _moves = moves == _moves, moves
+    if is_quiet and _freed_bytes >= FREED_BYTES_MIN:
+        give_back(jobs)
+    elif gc.get_count()[2] >= YOUNG_LOOKS_MIN and is_quickly_collected(jobs):
+        gc.collect()

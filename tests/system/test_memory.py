@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 SIZE = 33_554_432
 LISTS = 1_000_000
-ROUNDS = 4
+ROUNDS = 3
 KEPT_MB_MAX = 40
 PING = b"\x82\xa3cmd\xa4Ping\xa1x"
 JOB = b"\x81\xa4data\xc5\xff\x00" + bytes(0xFF00)
