@@ -228,6 +228,7 @@ class Run:
         self.rules.whole()
         self._pass(20)
         self._crash(True, 0)
+        self.world.let_go()
         self.figures.checks += self.rules.checks
 
 

@@ -344,10 +344,15 @@ class World:
             return False
         return True
 
+    def let_go(self) -> None:
+        """Free the jobs of an engine that is done with, of which millions come and go in a run."""
+        self.engine.let_go()
+
     def again(self, down_ms: int, mode: str, delay_ms: int) -> None:
         """Start a broker on what was committed."""
         self.restarts += 1
         self.clock.ms += down_ms
+        self.let_go()
         self.start(mode, delay_ms)
 
 
