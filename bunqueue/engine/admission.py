@@ -247,6 +247,9 @@ def push_batch(
                 if problem:
                     raise Refused(problem)
             batch = _ids_to_come(engine, named)
+            problem = _clash(queue, entries, custom_ids, batch, now)
+            if problem:
+                raise Refused(problem)
             is_together = len(entries) > 1 and _waits_for_commit(engine, queue, entries, now)
             ids: list[str] = []
             twins: dict[str, str] = {}  # custom id -> who answers for it instead
@@ -526,6 +529,46 @@ def _refusal(
         problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1
     return problem
+
+
+def _clash(
+    queue: Queue,
+    entries: Sequence[Entry],
+    custom_ids: Sequence[str | None],
+    batch: Mapping[str, None],
+    now: int,
+) -> str | None:
+    """Return why an entry of a batch cannot have what one before it will have replaced, or None.
+
+    Args:
+        batch: Custom ids of this call whose jobs are still to come.
+    """
+    to_come = dict(batch)
+    holders: dict[str, str | None] = {}  # key -> id of who will have it, None for one made here
+    awaited: set[str] = set()
+    gone: set[str] = set()
+    for (_, _, options, own), custom_id in zip(entries, custom_ids, strict=True):
+        if own is None or (custom_id and custom_id not in to_come):
+            continue  # a twin is not added
+        to_come.pop(custom_id or "", None)
+        key, depends_on = own.get("uniqueKey"), own.get("dependsOn") or ()
+        if key:
+            owner = keys.owner_of(queue, key, now)
+            is_held = key in holders or owner is not None
+            if is_held and keys.strategy(options) != "replace":
+                continue  # a twin too
+            owner_id = None if owner is None or owner.place == ACTIVE else owner.id
+            replaced_id = holders.get(key, owner_id)
+            if replaced_id in awaited:
+                return keys.irreplaceable(replaced_id)
+            if replaced_id is not None:
+                gone.add(replaced_id)
+            holders[key] = custom_id
+        for job_id in (linked_parent(own), *depends_on):
+            if job_id in gone:
+                return _loss_refusal(own, job_id)
+        awaited.update(depends_on)
+    return None
 
 
 def full_group(queue: Queue, own: Mapping[str, Any], earlier: int) -> str | None:

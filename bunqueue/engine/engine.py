@@ -147,6 +147,7 @@ class Engine(EngineFields):
         schedules: The schedulers.
         timers: Ends of spans; ``moments``: what was promised in wall time.
         clock_steps: Steps of the clock, ms and epoch ms, that jobs have still to follow.
+        logged: Ids of jobs with a log, the one that was added to last at the end.
         successors: id -> id of the next generation, of jobs that repeat; the newest of them.
         sweeping: Names of the sweeps that are not through.
         works: Operations on many jobs that are not through.
@@ -198,6 +199,7 @@ class Engine(EngineFields):
         self.retired = leases.RetiredTokens()
         self.waits: dict[str, dict[Later, None]] = {}
         self.schedules = schedules.Schedules()
+        self.logged: OrderedDict[str, None] = OrderedDict()
         self.successors: dict[str, str] = {}
         self.workers: dict[str, workers.RegisteredWorker] = {}
         self.listeners: list[Listener] = []

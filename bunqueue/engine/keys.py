@@ -40,12 +40,13 @@ def refusal(engine: "Engine", queue: Queue, key: str, options: JobOptions, now: 
         return None
     policy = strategy(options)
     if policy == "replace" and owner.place != ACTIVE and has_live_consumer(engine, owner.id):
-        return _irreplaceable(owner)
+        return irreplaceable(owner.id)
     return EXTENDED if policy == "extend" and owner.place in (ACTIVE, PARKED) else None
 
 
-def _irreplaceable(owner: "Job") -> str:
-    return f"Cannot replace deduplicated job {owner.id} because live jobs depend on it"
+def irreplaceable(owner_id: str) -> str:
+    """Build the refusal of a push that would replace a job which others wait for."""
+    return f"Cannot replace deduplicated job {owner_id} because live jobs depend on it"
 
 
 def meet(
@@ -63,7 +64,7 @@ def meet(
     policy = strategy(options)
     if policy == "replace":
         if owner.place != ACTIVE and has_live_consumer(engine, owner.id):
-            raise Refused(_irreplaceable(owner))
+            raise Refused(irreplaceable(owner.id))
         return True
     if policy == "extend":
         until = now + int((options.deduplication or {})["ttl"])

@@ -24,6 +24,8 @@ LOOKED_AT_PER_STEP: Final = 1_000
 LOOKED_AT_US: Final = 1
 MATURED_US: Final = 4
 
+LOGGED_JOBS_MAX: Final = 10_000  # jobs that have a log, engine.md 12
+
 
 def find(engine: "Engine", job_id: str) -> Job | None:
     """Return the job of that id, or None; one that waits for its admission's commit is not seen."""
@@ -255,8 +257,20 @@ def add_log(engine: "Engine", job_id: str, message: str, level: str, now: int) -
     if extra.logs is None:
         extra.logs = []
     extra.logs.append([now, level, message])
+    _log_last(engine, job_id)
     keep = job.options.keep_logs
     _trim(extra.logs, KEEP_LOGS_MAX if keep is None else min(keep, KEEP_LOGS_MAX))
+
+
+def _log_last(engine: "Engine", job_id: str) -> None:
+    """Note whose log was added to last; beyond ``LOGGED_JOBS_MAX`` the oldest goes."""
+    logged = engine.logged
+    logged[job_id] = None
+    logged.move_to_end(job_id)
+    if len(logged) > LOGGED_JOBS_MAX:
+        oldest = engine.index.get(logged.popitem(last=False)[0])
+        if oldest is not None and oldest.extra.logs is not None:
+            oldest.extra.logs = None
 
 
 def clear_logs(engine: "Engine", job_id: str, keep: int) -> None:

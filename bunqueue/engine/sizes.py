@@ -57,6 +57,7 @@ SIZES: Final = (
     Size("proofs", "Proofs of completed jobs.", lambda engine: len(engine.graph.proofs.free)),
     Size("pinned_proofs", "Those somebody needs.", lambda engine: len(engine.graph.proofs.pinned)),
     Size("repeat_links", "Who follows whom, of repeats.", lambda engine: len(engine.successors)),
+    Size("logged_jobs", "Jobs with a log.", lambda engine: len(engine.logged)),
     Size("schedules", "Schedulers.", lambda engine: len(engine.schedules.by_name)),
     Size("schedule_entries", "Their timetable.", lambda engine: engine.schedules.entries),
     Size("workers", "Registered workers.", lambda engine: len(engine.workers)),

@@ -322,3 +322,49 @@ def test_a_batch_that_fills_the_backlog_is_taken_whole(options: dict[str, Any]) 
     assert 3 == sum(world.counts().values())
     assert "Internal server error" == world.error("PUSHB", queue="q", jobs=[{}])
     assert set(ids) == set(world.pull_all())
+
+
+REPLACE = {"uniqueKey": "k", "dedup": {"replace": True}}
+CLASHES = [
+    (
+        [{"customId": "a", "uniqueKey": "k"}, {"dependsOn": ["a"]}, REPLACE],
+        "Cannot replace deduplicated job a because live jobs depend on it",
+    ),
+    (
+        [{"customId": "a", "uniqueKey": "k"}, {**REPLACE, "dependsOn": ["a"]}],
+        "Dependency job not found: a",
+    ),
+    ([{}, REPLACE, {"dependsOn": ["old"]}], "Dependency job not found: old"),
+    (
+        [REPLACE, {"parentId": "old", "data": {"__parentId": "old", "__parentQueue": "q"}}],
+        "Parent job not found: old",
+    ),
+]
+
+
+@pytest.mark.parametrize(("jobs", "text"), CLASHES)
+def test_a_batch_whose_entries_take_from_each_other_adds_nothing(
+    world: World, jobs: list[dict[str, Any]], text: str
+) -> None:
+    if "old" in str(jobs):
+        world.push(jobId="old", uniqueKey="k")
+    before = world.ok("GetJobs", queue="q")
+
+    assert text == world.error("PUSHB", queue="q", jobs=jobs)
+
+    assert before == world.ok("GetJobs", queue="q")
+
+
+def test_entries_that_take_a_key_from_each_other_are_added() -> None:
+    world = persistent_world()
+    jobs = [
+        {"customId": "a", "uniqueKey": "k"},
+        REPLACE,
+        {"uniqueKey": "k"},
+        {**REPLACE, "data": 1},
+    ]
+
+    ids = world.ok("PUSHB", queue="q", jobs=jobs)["ids"]
+
+    assert ids[1] == ids[2]
+    assert [ids[3]] == world.pull_all()

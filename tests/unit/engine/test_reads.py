@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import reads
 from tests.support.engine import World
 from tests.unit.engine.test_control import one_of_each
 
@@ -180,6 +181,16 @@ def test_a_job_may_keep_fewer_lines(world: World) -> None:
 
     lines = world.ok("GetLogs", id=job_id)["data"]["logs"]
     assert [("warn", "3"), ("warn", "4")] == [(line["level"], line["message"]) for line in lines]
+
+
+def test_so_many_jobs_have_a_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "LOGGED_JOBS_MAX", 2)
+    ids = [world.push() for _ in range(3)]
+    for job_id in (ids[0], ids[1], ids[0], ids[2]):
+        world.ok("AddLog", id=job_id, message="line")
+
+    assert [2, 0, 1] == [world.ok("GetLogs", id=job_id)["data"]["count"] for job_id in ids]
+    assert 2 == world.engine.collection_sizes()["logged_jobs"]
 
 
 @pytest.mark.parametrize(

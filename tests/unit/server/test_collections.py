@@ -81,6 +81,7 @@ engine.engine.Engine.timed_at: fixed
 engine.engine.Engine.sweeping: fixed
 engine.engine.Engine.waits: command: job_waits
 engine.engine.Engine.waits[]: command: job_waits
+engine.engine.Engine.logged: engine.reads.LOGGED_JOBS_MAX: logged_jobs
 engine.engine.Engine.successors: engine.successors.LINKS_MAX: repeat_links
 engine.engine.Engine.workers: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.listeners: fixed: listeners
