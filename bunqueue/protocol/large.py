@@ -11,10 +11,12 @@ A byte may be a list or a map, which takes 64 bytes of memory and more: what is 
 counted, and beyond ``CONTAINERS_MAX`` nothing more is kept of the frame than what its answer needs.
 
 The opened containers are told, so that a payload of theirs can be packed (``pack_large``) and all
-of them be freed (``let_go``) piece by piece too. A string is dealt with in one go.
+of them be freed (``let_go``) piece by piece too. A long string grows piece by piece; only one that
+is ASCII for long and something else then is copied in one go. It is packed in one go.
 """
 
 import sys
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from io import BytesIO
@@ -40,6 +42,7 @@ from bunqueue.protocol.codec import (
     unpack,
 )
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
+from bunqueue.protocol.options import DATA_CHARS_MAX
 
 WINDOW_BYTES: Final = 16_384  # what is larger is opened, what is smaller decoded in one go
 RUN_LENGTH_MAX: Final = 500  # items that are decoded together
@@ -50,6 +53,7 @@ SPARSE_BYTES: Final = 16
 CONTAINERS_MAX: Final = FRAME_BYTES_MAX // SPARSE_BYTES
 COPIED_PER_STEP: Final = 1_048_576  # bytes of one value
 FREED_PER_STEP: Final = 2_000
+FREED_BYTES_PER_STEP: Final = 16_384  # of the frame
 COUNTED_BYTES_MIN: Final = 1_400_000  # a packed payload below this is well within any limit
 # What it costs, at most: loadtests/hub.py push-many-lists, push-many-values, push-large.
 BYTES_PER_US: Final = 50
@@ -60,6 +64,7 @@ ITEM_US: Final = 2
 STEP_US: Final = 3
 PACKED_BYTES_PER_US: Final = 15
 FREED_PER_US: Final = 10
+FREED_BYTES_PER_US: Final = 40  # if each is a list of its own
 
 # Yields what it has cost since it was last asked, in us.
 Steps = Generator[int, Any, Any]
@@ -88,6 +93,7 @@ class Packed:
 
 
 _NONE: Final = object()  # no key
+_utf8: Final = getincrementaldecoder("utf-8")
 
 
 class TooManyContainers(BeyondBounds):
@@ -214,8 +220,6 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
         if isinstance(value, (list, dict)):
             opened.append(value)
             stack.append(_Open(value, inside))
-        elif isinstance(value, str):
-            yield len(value) // TEXT_BYTES_PER_US
     reader.end()
     value = root[0]
     if is_too_deep or is_too_many:
@@ -301,11 +305,17 @@ class _Reader:
                 raise InvalidFrame(f"extension type {raw[0]}")
             return UNDEFINED, 0
         if mark > 0xC6:
-            return str(raw, "utf-8", "replace"), 0
+            text, decoder = "", _utf8("replace")
+            for begin in range(0, size, COPIED_PER_STEP):
+                end = min(size, begin + COPIED_PER_STEP)
+                text += decoder.decode(raw[begin:end], end == size)  # grows in its place
+                yield (end - begin) // TEXT_BYTES_PER_US
+            return text, 0
         copy = BytesIO()  # gives what was written without copying it once more
         for begin in range(0, size, COPIED_PER_STEP):
-            copy.write(raw[begin : begin + COPIED_PER_STEP])
-            yield COPIED_PER_STEP // TEXT_BYTES_PER_US
+            end = min(size, begin + COPIED_PER_STEP)
+            copy.write(raw[begin:end])
+            yield (end - begin) // TEXT_BYTES_PER_US
         return copy.getvalue(), 0
 
     def skip(self, count: int) -> Steps:
@@ -433,7 +443,7 @@ def count_json(value: Container, opened: set[int]) -> Steps:
     for items, container in _walk(value, opened):
         if items:
             # Their brackets and commas are counted with the container.
-            more = json_chars(items)
+            more = 2 + json_chars(items[0]) if len(items) == 1 else json_chars(items)
             chars += more - len(items) - 1
             yield _cost_us(items, more, TEXT_BYTES_PER_US)
         if container is not None:
@@ -465,12 +475,14 @@ def _walk(value: Container, opened: set[int]) -> Iterator[tuple[list[Any], Conta
 
 def _cost_us(items: list[Any], size: int, text_bytes_per_us: int) -> int:
     """Return what it costs to pack or count items whose form has a size."""
-    text = sum([len(item) for item in items if item.__class__ is str or item.__class__ is bytes])
+    text = _text_in(items)
     return STEP_US + text // text_bytes_per_us + max(0, size - text) // PACKED_BYTES_PER_US
 
 
 def json_chars(value: Any) -> int:
-    """Return how many characters the JSON form of a value has."""
+    """Return how many characters the JSON form of a value has; about, if it is beyond any."""
+    if value.__class__ is str and len(value) > DATA_CHARS_MAX:
+        return len(value) + 2
     if isinstance(value, Packed):
         if value.json_chars is None:
             value = unpack(value.packed)
@@ -488,7 +500,14 @@ def _in_parts(container: Container) -> Iterator[list[Any]]:
         chain.from_iterable(container.items()) if isinstance(container, dict) else iter(container)
     )
     while part := list(islice(flat, ITEMS_PER_STEP)):
-        yield part
+        if _text_in(part) <= COPIED_PER_STEP:
+            yield part
+        else:
+            yield from ([item] for item in part)
+
+
+def _text_in(items: list[Any]) -> int:
+    return sum([len(item) for item in items if item.__class__ is str or item.__class__ is bytes])
 
 
 def _header(container: Container, size: int) -> bytes:
@@ -503,19 +522,30 @@ def _header(container: Container, size: int) -> bytes:
 # -- freeing ---------------------------------------------------------------------------------------
 
 
-def let_go(opened: list[Container]) -> Steps:
-    """Free containers that were opened, but for those that somebody has kept."""
+def let_go(opened: list[Container], each_bytes: int = 1) -> Steps:
+    """Free containers that were opened, but for those that somebody has kept.
+
+    Args:
+        each_bytes: What an item of theirs takes in the frame, on average: it may hold so many more.
+    """
+    most = freed_per_step(each_bytes)
+    step_us = max(most // FREED_PER_US, most * each_bytes // FREED_BYTES_PER_US)
     left = deque(opened)
     opened.clear()
     while left:
         container = left.popleft()
         while container and sys.getrefcount(container) == _OURS:
             if isinstance(container, list):
-                del container[-FREED_PER_STEP:]
+                del container[-most:]
             else:
-                for _ in range(min(FREED_PER_STEP, len(container))):
+                for _ in range(min(most, len(container))):
                     container.popitem()
-            yield FREED_PER_STEP // FREED_PER_US
+            yield step_us
+
+
+def freed_per_step(each_bytes: int) -> int:
+    """Return how many items of about so many bytes of a frame are freed together."""
+    return max(1, min(FREED_PER_STEP, FREED_BYTES_PER_STEP // max(1, each_bytes)))
 
 
 def _count_ours() -> Iterator[int]:

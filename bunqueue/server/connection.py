@@ -14,6 +14,7 @@ What arrives then is kept: up to one read more, so that the end of the connectio
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from itertools import repeat
 from math import inf
@@ -36,9 +37,9 @@ from bunqueue.protocol.frames import (
     unpack_length,
 )
 from bunqueue.protocol.large import (
-    FREED_PER_STEP,
     Container,
     decode_large,
+    freed_per_step,
     let_go,
     pack_payloads,
 )
@@ -73,6 +74,7 @@ SHORT_BYTES_MAX: Final = 4_096  # a packed reply below this needs no look at its
 LARGE_FRAME_BYTES: Final = 131_072  # a frame beyond this takes some ms to decode: in slices
 TURN_BYTES_MAX: Final = 1_048_576  # longer answers made in a turn, after which others have theirs
 CONTAINER_BYTES: Final = 72  # of an empty list
+DROPPED_BYTES_PER_US: Final = 1_000  # of long pieces of memory that go back to the system
 REQ_ID_KEY_BYTES: Final = len(REQ_ID_KEY)
 
 RATE_EXCEEDED: Final = "Rate limit exceeded"
@@ -605,6 +607,10 @@ class Connection:
 
     # -- the end --
 
+    def drop(self, pieces: deque[bytes | memoryview]) -> None:
+        """Free what the peer has not read, some at a time: 64 MiB take up to 0.1 s."""
+        self._broker.engine.run(_dropping(pieces), self.now(), True)
+
     def cancel_waits(self) -> None:
         """Give up the answers that are still to come: the peer has gone, or must go."""
         for later in list(self.parked):
@@ -677,12 +683,20 @@ def _decoding(body: memoryview, opened: list[Container]) -> Work[Any]:
 
 def _freeing(opened: list[Container], size: int) -> Work[None]:
     """Free what was opened of a frame, and have its memory handed back."""
-    items = sum(map(len, opened))
-    each_bytes = size // (items + 1) + CONTAINER_BYTES
-    for spent_us in let_go(opened):
-        has_freed(FREED_PER_STEP * each_bytes)
+    each_bytes = size // (sum(map(len, opened)) + 1)
+    step_bytes = freed_per_step(each_bytes) * (each_bytes + CONTAINER_BYTES)
+    for spent_us in let_go(opened, each_bytes):
+        has_freed(step_bytes)
         yield spent_us
     has_freed(size)
+
+
+def _dropping(pieces: deque[bytes | memoryview]) -> Work[None]:
+    """Free the newest first, so that the heap can shrink as it goes."""
+    while pieces:
+        size = len(pieces.pop())
+        has_freed(size)
+        yield 1 + size // DROPPED_BYTES_PER_US
 
 
 def encoded(reply: Reply, req_id: bytes | None, int64: bool) -> bytes:

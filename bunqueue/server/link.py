@@ -446,7 +446,8 @@ class Link:
 
     def _lose(self) -> None:
         self._is_lost = True
-        self._unsent.clear()
+        unsent, self._unsent = self._unsent, deque()
+        self.connection.drop(unsent)
         if self._writer is not None:
             self._writer.stop()
         self.wake()

@@ -35,6 +35,7 @@ def decoded(body: bytes) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large, "WINDOW_BYTES", 40)
         patch.setattr(large, "RUN_LENGTH_MAX", 3)
+        patch.setattr(large, "COPIED_PER_STEP", 7)
         return done(decode_large(memoryview(body), []))
 
 
@@ -53,6 +54,22 @@ def test_the_outcome_is_that_of_decoding_in_one_go(value: Any, behind: bytes, cu
     body = body[: len(body) - cut] or b"\xc1"
 
     assert outcome(decode, body) == outcome(decoded, body)
+
+
+@given(st.binary(min_size=41, max_size=60) | st.text(min_size=20, max_size=60).map(str.encode))
+def test_a_long_text_comes_out_as_decoded_in_one_go(raw: bytes) -> None:
+    """Also one that is ill-formed, wherever a piece of it ends."""
+    body = b"\x91\xda" + len(raw).to_bytes(2, "big") + raw
+
+    assert [raw.decode("utf-8", "replace")] == decode(body) == decoded(body)
+
+
+@pytest.mark.parametrize("value", ["x" * 5_000_000, "\u0400" * 2_500_000, b"x" * 5_000_000])
+def test_a_long_text_is_decoded_in_steps(value: Any) -> None:
+    costs = list(decode_large(memoryview(msgpack.packb([value])), []))
+
+    assert 5 <= len(costs)
+    assert max(costs) <= large.COPIED_PER_STEP // large.TEXT_BYTES_PER_US
 
 
 @given(st.dictionaries(st.text(max_size=3), st.lists(VALUES, max_size=4), max_size=4))
@@ -298,6 +315,34 @@ def test_a_map_with_odd_keys_is_mended_in_steps_and_in_order() -> None:
     assert list(fixing.value.items()) == [(str(number), number) for number in range(LISTS)]
     assert max(abs(b - a) for a, b in pairwise(sizes)) <= large.FREED_PER_STEP
     assert LISTS - sizes[0] <= large.FREED_PER_STEP  # it is not emptied at once
+
+
+def test_long_texts_are_packed_and_counted_in_steps() -> None:
+    value = ["x" * 500_000] * 40
+    opened = {id(value)}
+
+    assert msgpack.packb(value) == done(large.pack_large(value, opened)).packed
+    assert 20 <= len(list(large.count_json(value, opened)))
+    assert json_chars(value) == done(large.count_json(value, opened))
+
+
+def test_a_text_beyond_every_limit_is_not_written_out_to_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large, "dumps", None)
+
+    assert DATA_CHARS_MAX < json_chars("x" * (DATA_CHARS_MAX + 1))
+
+
+def test_heavy_items_are_freed_a_few_at_a_time() -> None:
+    """Each may be many lists, which together take as long as they are bytes."""
+    heavy = [[[]] * 1_000 for _ in range(2_000)]
+    opened: list[Any] = [heavy]
+    del heavy
+    steps = list(large.let_go(opened, each_bytes=1_000))
+
+    assert 2_000 * 1_000 / large.FREED_BYTES_PER_STEP <= len(steps)
+    assert 2_000 * 1_000 / large.FREED_BYTES_PER_US / 2 < sum(steps)
 
 
 def test_what_was_opened_is_freed_in_steps_unless_somebody_has_it() -> None:

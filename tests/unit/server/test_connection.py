@@ -1,8 +1,9 @@
 """Bytes in, commands in order, answers out; without a socket."""
 
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import msgpack
@@ -209,6 +210,18 @@ def test_a_peer_that_goes_while_its_frame_is_decoded_pushes_nothing(talk: Talk) 
 
     assert not talk.broker.engine.works.ring
     assert 0 == talk.broker.engine.count("emails")
+
+
+def test_what_a_peer_has_not_read_is_freed_in_slices(talk: Talk) -> None:
+    pieces: deque[bytes | memoryview] = deque(bytes(1_000_000) for _ in range(64))
+    left = []
+    talk.connection.drop(pieces)
+    while pieces:
+        left.append(len(pieces))
+        talk.broker.engine.tick(talk.connection.now())
+
+    assert 5 <= len(left)
+    assert max(before - after for before, after in pairwise([64, *left, 0])) < 10
 
 
 def test_a_large_frame_that_is_damaged_is_refused(talk: Talk) -> None:
