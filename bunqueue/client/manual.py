@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bunqueue.client.delivery import Delivery
 from bunqueue.client.job import Job
 from bunqueue.client.queue_changes import extend_locks
+from bunqueue.client.queue_groups import resting
 from bunqueue.client.rate_gate import RateGate
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class ManualControl:
     """The part of ``Worker`` for applications that drive it themselves."""
 
     connection: Any
+    queue_key: str
     poll_timeout_ms: float
     rate_gate: RateGate
     world: Any
@@ -64,6 +66,19 @@ class ManualControl:
     def get_rate_limiter_info(self) -> dict[str, Any] | None:
         """Return the limiter and how much of it is used, or None without one."""
         return self.rate_gate.info()
+
+    def rate_limit_group(self, job: Job[Any], duration_ms: Any) -> None:
+        """Let nothing of a job's group start for a while, and send the job back, uncharged. Waits.
+
+        For handlers: ``raise Worker.RateLimitError()`` after it.
+
+        Raises:
+            ValueError: The job has no group.
+        """
+        if job.group_id is None:
+            raise ValueError("the job has no group")
+        self.connection.call(resting(self.queue_key, job.group_id, duration_ms))
+        job.move_to_wait()
 
     def start_stalled_check_timer(self) -> None:
         """Do nothing: the broker looks for stalled jobs by itself."""

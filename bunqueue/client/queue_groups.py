@@ -89,7 +89,7 @@ class QueueGroups:
 
     def rate_limit_group(self, group_id: GroupId, duration_ms: Any) -> None:
         """Let nothing of a group start for a while. Waits."""
-        self._group("RateLimitGroup", group_id, duration=_whole_ms(duration_ms))
+        self.connection.call(resting(self.queue_key, group_id, duration_ms))
 
     def set_group_concurrency(self, group_id: GroupId, concurrency: int) -> None:
         """Let at most that many jobs of a group run at once. Waits.
@@ -126,6 +126,16 @@ class QueueGroups:
 def group_key(group_id: GroupId) -> str:
     """Return a group's id as the wire has it."""
     return str(group_id) if isinstance(group_id, int) else group_id
+
+
+def resting(queue_key: str, group_id: GroupId, duration_ms: Any) -> dict[str, Any]:
+    """Return the command that lets nothing of a group start for a while."""
+    return {
+        "cmd": "RateLimitGroup",
+        "queue": queue_key,
+        "groupId": group_key(group_id),
+        "duration": _whole_ms(duration_ms),
+    }
 
 
 def _whole_ms(value: Any) -> Any:

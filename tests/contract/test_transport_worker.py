@@ -493,3 +493,33 @@ def test_a_result_without_a_wire_form_fails_its_job_and_no_other(
     assert "failed" == queue.get_state(failed[1].id)
     assert {} == worker.leases.held
     assert "error" not in heard.names
+
+
+def test_a_handler_lets_its_group_rest_and_its_job_go_back(transport: Transport) -> None:
+    queue = transport.queue()
+    runs: list[str] = []
+    has_gone_back = threading.Event()
+
+    def handle(job: Job) -> None:
+        runs.append(job.id)
+        worker.rate_limit_group(job, 3_600_000)
+        has_gone_back.set()
+        raise worker.RateLimitError
+
+    job = queue.add("x", group_id="g")
+    worker = transport.worker(handle, autorun=False)
+    heard = Heard(worker, "completed", "failed", "error")
+    worker.start()
+    assert has_gone_back.wait(WAIT_S)
+    assert worker.close(WAIT_S)
+
+    assert ("waiting", 0) == (job.get_state(), job.refresh().attempts)
+    assert queue.get_group_rate_limit_ttl("g") > 0
+    assert ([job.id], []) == (runs, heard.events)
+
+
+def test_only_a_group_can_rest(transport: Transport) -> None:
+    worker = transport.worker(lambda _job: None, autorun=False)
+
+    with pytest.raises(ValueError, match="the job has no group"):
+        worker.rate_limit_group(Job({"id": "a"}), 1000)

@@ -6,9 +6,19 @@ import tomllib
 
 import pytest
 
+from bunqueue import FlowProducer, Forwarder, Job, Queue, QueueEvents, Worker
 from tests.support.guide import GUIDE, PAGES
 from tests.support.markdown import ROOT, blocks_of, is_told
 
+# What stands for an object in the guide's sentences.
+CALLED = {
+    "queue": Queue,
+    "worker": Worker,
+    "job": Job,
+    "flows": FlowProducer,
+    "events": QueueEvents,
+    "forwarder": Forwarder,
+}
 BY_STEM = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 CHECKS = {
     "python": lambda text: compile(text, "page", "exec"),
@@ -30,6 +40,15 @@ def test_no_fence_is_left_unread(page):
     outputs = [block for block in blocks_of(text) if block.output is not None]
 
     assert 2 * (len(blocks_of(text)) + len(outputs)) == len(re.findall("^ *```", text, re.M))
+
+
+@BY_STEM
+def test_what_is_said_to_be_called_is_there(page):
+    """Only in running text: blocks are run. The names of other packages are on one page only."""
+    spans = re.findall("`[^`\n]+`", page.read_text("utf-8")) if page.stem != "moving" else []
+    calls = re.findall(rf"\b({'|'.join(CALLED)})\.(\w+)\(", " ".join(spans))
+
+    assert [] == [call for call in calls if not hasattr(CALLED[call[0]], call[1])]
 
 
 @BY_STEM
