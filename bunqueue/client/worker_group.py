@@ -52,9 +52,14 @@ class WorkerGroup:
             worker.resume()
 
     def close(self, timeout: float | None = None, *, force: bool = False) -> bool:
-        """Close every worker, all at once; False when the time was over first. Waits."""
+        """Close every worker, all at once; False when the time was over first. Waits.
+
+        A handler of one of them cannot wait for their end and gets False at once.
+        """
         for worker in self.workers:
             worker.close(0, force=force)
+        if any(worker.is_own_code() for worker in self.workers):
+            return False
         deadline = None if timeout is None else time.monotonic() + timeout
         closed = True
         for worker in self.workers:

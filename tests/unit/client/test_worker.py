@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue import AuthError, CommandError, Job, Worker
+from bunqueue import AuthError, CommandError, Job, Worker, WorkerGroup
 from bunqueue.client import lease, pull_loop
 from bunqueue.client.delivery import Delivery
 from bunqueue.errors import ConnectionClosedError, LockLostError
@@ -691,3 +691,33 @@ def test_a_success_that_came_too_late_is_not_told(broker: FakeBroker, make: Work
     heard.wait("completed")
 
     assert ["b"] == [told[1].id for told in heard.told]
+
+
+@pytest.mark.parametrize("event", ["completed", "error"])
+def test_a_listener_may_close_a_worker_that_holds_acks_back(
+    event: str, broker: FakeBroker, make: Workers
+) -> None:
+    if event == "error":
+        broker.answers["ACKB"] = lambda _message: {"ok": False, "error": "no such job"}
+    broker.add("a", "b")
+    worker = make(lambda _job: None, ack_batch={"max_size": 2, "max_delay_ms": 5000})
+    worker.on(event, lambda *_args: worker.close())
+    worker.start()
+
+    assert worker.closed.wait(WAIT_S)
+
+
+def test_handlers_of_two_workers_may_close_their_group(broker: FakeBroker, make: Workers) -> None:
+    both_run = threading.Barrier(2, timeout=WAIT_S)
+    closed: list[bool] = []
+
+    def handle(_job: Job) -> None:
+        both_run.wait()
+        closed.append(group.close())
+
+    broker.add("a", "b")
+    group = WorkerGroup([make(handle, concurrency=1) for _ in range(2)])
+    group.start()
+
+    assert all(worker.closed.wait(WAIT_S) for worker in group.workers)
+    assert [False, False] == closed
