@@ -212,7 +212,11 @@ class AddBatcher:
         finally:
             if batch is None:
                 if is_alone:
-                    self._end_flush()
+                    with self._lock:  # here: where a function begins, a signal handler may raise
+                        if self._open.jobs or self._leaving:
+                            self._pass_turn_locked()
+                        else:
+                            self._flushing -= 1
             elif batch.outcomes is not None or not self._is_taken_back(batch, key):
                 if next(batch.partings) == batch.people:
                     self._end_flush()

@@ -10,6 +10,9 @@ That nobody is forgotten rests on one order: a caller is on the parked list befo
 role the last time, and a reader gives the role back before it looks at the list. A caller that
 leaves early (deadline, kill) summons another in passing, since the summons may have been its own.
 
+A signal handler may raise between any two steps of a caller. So a lock is taken and noted in one
+call in C, by ``extend`` and ``map``: whatever comes behind it, the lock is given back.
+
 What was never answered when the link ends fails with ``ConnectionClosedError`` and is never sent
 again: only the application knows whether that would be right.
 """
@@ -23,6 +26,9 @@ from bunqueue.client.stream import Stream
 from bunqueue.client.worlds import Gate, World, now
 from bunqueue.errors import CommandTimeoutError, ConnectionClosedError
 from bunqueue.protocol.frames import FRAME_BYTES_MAX, HEADER_BYTES, unpack_length
+
+_DO_NOT_WAIT = (False,)
+_WAIT = (True,)
 
 
 class Waiter:
@@ -102,21 +108,27 @@ class Link:
             CommandTimeoutError: No reply before the deadline.
             ConnectionClosedError: The link ended first.
         """
-        if self._slots is not None and not self._slots.take(deadline):
-            raise CommandTimeoutError(f"no free slot for {name} within timeout")
         waiter = Waiter()
         pending = self.pending
         lock = self._write_lock
+        taken: list[bool] = []
+        held: list[bool] = []
         try:
+            if self._slots is not None and not self._slots.take(deadline, taken):
+                raise CommandTimeoutError(f"no free slot for {name} within timeout")
             pending[req_id] = waiter
             if self._ended is not None:
                 raise ConnectionClosedError(str(self._ended))
-            if not lock.acquire(False) and not lock.acquire(timeout=_patience(deadline)):
-                raise TimeoutError
             try:
+                held.extend(map(lock.acquire, _DO_NOT_WAIT))
+                if not held[-1]:
+                    held.extend(map(lock.acquire, _WAIT, (_patience(deadline),)))
+                    if not held[-1]:
+                        raise TimeoutError
                 self.stream.write(frame, deadline)
             finally:
-                lock.release()
+                if held and held[-1]:
+                    lock.release()
             if not waiter.is_done:
                 self._read_until_done(waiter, deadline)
         except TimeoutError:
@@ -126,10 +138,13 @@ class Link:
             self.end(f"send failed: {error}")
             raise ConnectionClosedError(f"send failed: {error}") from error
         finally:
-            del pending[req_id]
-            self._leave(waiter)
-            if self._slots is not None:
-                self._slots.give_back()
+            if req_id in pending:
+                del pending[req_id]
+            try:
+                self._leave(waiter)
+            finally:
+                if taken and self._slots is not None:
+                    self._slots.give_back()
         if waiter.error is not None:
             raise waiter.error
         assert waiter.reply is not None
@@ -166,25 +181,28 @@ class Link:
         """
         role = self._role
         while not waiter.is_done:
-            if not role.acquire(False) and not self._wait_for_role(waiter, deadline):
-                continue
+            held: list[bool] = []
             try:
-                self._read(waiter, deadline)
+                held.extend(map(role.acquire, _DO_NOT_WAIT))
+                if held[-1] or self._wait_for_role(waiter, deadline, held):
+                    self._read(waiter, deadline)
             finally:
-                role.release()
-                if self._parked:
-                    self._summon()
-                if self._ended is not None:
-                    self._close_stream()
+                if held and held[-1]:
+                    role.release()
+                    if self._parked:
+                        self._summon()
+                    if self._ended is not None:
+                        self._close_stream()
 
-    def _wait_for_role(self, waiter: Waiter, deadline: float | None) -> bool:
-        """Park while another caller reads; True when the role is ours, False to look again."""
+    def _wait_for_role(self, waiter: Waiter, deadline: float | None, held: list[bool]) -> bool:
+        """Park while another caller reads; True, and noted, when the role is ours."""
         if waiter.gate is None:
             waiter.gate = self.world.local_gate()
         self._parked[waiter] = None
         if waiter.is_done:
             return False
-        if self._role.acquire(False):
+        held.extend(map(self._role.acquire, _DO_NOT_WAIT))
+        if held[-1]:
             return True
         if not waiter.gate.wait(_left(deadline)) and not waiter.is_done:
             raise TimeoutError
@@ -267,7 +285,8 @@ class Link:
         """Note that a caller waits no longer."""
         if waiter.gate is not None:
             self._parked.pop(waiter, None)
-        if not waiter.is_done:
+        # Where nobody reads, an interrupt may have come between giving the role back and a summons.
+        if not waiter.is_done or (self._parked and not self._role.locked()):
             self._summon()
 
     def _summon(self) -> None:
@@ -319,14 +338,17 @@ class Link:
         """Tell whether the link can be used, noticing a connection that died while idle."""
         if self._ended is not None:
             return False
-        if self.pending or not self._role.acquire(False):
+        if self.pending:
             return True  # whoever reads will notice
+        held: list[bool] = []
         try:
-            is_open = not self.stream.has_bytes() or self._take_ready()
+            held.extend(map(self._role.acquire, _DO_NOT_WAIT))
+            is_open = not held[-1] or not self.stream.has_bytes() or self._take_ready()
         finally:
-            self._role.release()
-            if self._parked:
-                self._summon()
+            if held and held[-1]:
+                self._role.release()
+                if self._parked:
+                    self._summon()
         if not is_open:
             self.end("connection lost")
             self._close_stream()  # unless that was done
@@ -362,11 +384,17 @@ class Slots:
         """How many callers are parked."""
         return len(self._queue)
 
-    def take(self, deadline: float | None) -> bool:
-        """Take a slot, waiting for one; False when the deadline comes first."""
+    def take(self, deadline: float | None, taken: list[bool]) -> bool:
+        """Take a slot, waiting for one; False when the deadline comes first.
+
+        Args:
+            deadline: Monotonic seconds, None for no bound.
+            taken: Gets an item as soon as there is one to give back.
+        """
         with self._lock:
             if self._free > 0 or self._is_open:
                 self._free -= 1
+                taken.append(True)
                 return True
             gate = self._world.local_gate()
             self._queue.append(gate)
@@ -386,6 +414,8 @@ class Slots:
                 if got:
                     self.give_back()
                     got = False
+            else:
+                taken.append(True)
         return got
 
     def give_back(self) -> None:

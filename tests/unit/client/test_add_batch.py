@@ -15,6 +15,7 @@ import pytest
 from bunqueue import CommandError, ConnectionClosedError
 from bunqueue.client import worlds
 from bunqueue.client.add_batch import AddBatcher, batch_settings
+from tests.support.interrupts import interrupted_at
 
 Command = dict[str, Any]
 
@@ -433,3 +434,19 @@ def test_two_turns_that_end_in_one_batch_leave_none_behind() -> None:
 
     assert [["b"], ["a", "c"]] == commands
     assert batcher.drain(0)
+
+
+@pytest.mark.skipif(worlds.is_patched(), reason="a hub does not run Python's handlers")
+def test_a_lone_add_interrupted_anywhere_keeps_no_turn(broker: Broker) -> None:
+    broker.go_on.set()
+    point, stuck = 1, []
+    while True:
+        batcher = batcher_on(broker)
+        if not interrupted_at(point, lambda: batcher.add({"name": "a"})):  # noqa: B023
+            break
+        if not batcher.drain(0):
+            stuck.append(point)
+        point += 1
+
+    assert point > 10
+    assert [] == stuck

@@ -15,6 +15,7 @@ from bunqueue import CommandError, CommandTimeoutError, Connection, ConnectionCl
 from bunqueue.client.worlds import is_patched
 from bunqueue.errors import LockLostError, RateLimitedError
 from tests.support.fake_server import FakeConnection, FakeServer, Message
+from tests.support.interrupts import Interrupted, interrupted_at
 
 
 @pytest.fixture
@@ -312,10 +313,6 @@ def test_many_callers_share_one_socket(server: FakeServer, connection: Connectio
 # -- interrupted callers ---------------------------------------------------------------------------
 
 
-class Interrupted(BaseException):
-    """Raised by a signal handler in the middle of a call."""
-
-
 @pytest.mark.skipif(is_patched(), reason="a hub does not run Python's handlers while it waits")
 def test_a_reader_interrupted_by_a_signal_leaves_nothing_behind(
     server: FakeServer, connection: Connection
@@ -339,6 +336,24 @@ def test_a_reader_interrupted_by_a_signal_leaves_nothing_behind(
     held.release(0)
     assert 2 == connection.call({"cmd": "Quick", "n": 2})["echo"]
     assert 1 == connection.generation
+
+
+@pytest.mark.skipif(is_patched(), reason="a hub does not run Python's handlers while it waits")
+def test_a_call_interrupted_anywhere_holds_no_lock(server: FakeServer) -> None:
+    point, stuck = 1, []
+    while True:
+        with Connection("127.0.0.1", server.port, negotiate=False, max_in_flight=1) as connection:
+            connection.connect()
+            (link,) = connection._links()
+            if not interrupted_at(point, lambda: connection.call({"cmd": "Quick"}, 10)):  # noqa: B023
+                break
+            locks = (link._write_lock, link._role, link._ending, link._slots._lock)
+            if link.pending or any(lock.locked() for lock in locks):
+                stuck.append(point)
+        point += 1
+
+    assert point > 50
+    assert [] == stuck
 
 
 @pytest.mark.skipif(is_patched(), reason="a hub does not run Python's handlers while it waits")

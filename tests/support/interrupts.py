@@ -1,0 +1,35 @@
+"""Interrupts wherever a signal handler may raise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+
+class Interrupted(BaseException):
+    """Raised by a signal handler in the middle of a call."""
+
+
+def interrupted_at(point: int, call: Callable[[], object]) -> bool:
+    """Make a call and interrupt it at the point of that number; False if it ends before.
+
+    Points are where Python looks for signals: as a function begins, and when one in C has returned.
+    """
+    left = point
+
+    def look(_frame: object, event: str, _argument: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return"):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise Interrupted
+
+    sys.setprofile(look)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
