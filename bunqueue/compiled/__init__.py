@@ -3,7 +3,8 @@
 Each twin stands behind the contract of the Python it replaces, and only for the ordinary case:
 whatever is unusual it hands back to the Python function, so that rare rules are written once.
 ``records`` holds the job record and what is made or noted for every job, ``hot`` the operations
-and the frames of PUSH, PULL, ACK and their batches.
+and the frames of PUSH, PULL, ACK and their batches, ``line`` the reads and writes of a socket,
+``disk`` the writer's thread.
 
 They are built by ``setup.py`` with Cython when the package is installed; without a compiler, or in
 a checkout that was never built, the Python runs. ``BUNQUEUE_PURE=1`` forces that.

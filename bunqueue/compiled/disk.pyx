@@ -212,6 +212,19 @@ cdef int add_value(disk_segment *segment, object value) except -1:
     return add_null(segment)
 
 
+# The options that were packed last: jobs come in runs of one kind.
+cdef object _last_options = None
+cdef bytes _last_packed = None
+
+
+cdef bytes packed_of(object options):
+    global _last_options, _last_packed
+    if options is not _last_options:
+        _last_packed = packed_options(options)
+        _last_options = options
+    return _last_packed
+
+
 cdef int add_row(disk_segment *segment, object values) except -1:
     for value in values:
         add_value(segment, value)
@@ -238,6 +251,7 @@ cdef class PackedImages:
     cdef readonly list refused
 
     def __cinit__(self):
+        cdef int at
         self.refused = []
         self.count = len(STATEMENTS)
         self.segments = <disk_segment *>calloc(max(self.count, 1), sizeof(disk_segment))
@@ -314,7 +328,7 @@ cdef class PackedImages:
         if dirty & (NEW | BODY):
             if job.seq > self.highest_seq:
                 self.highest_seq = job.seq
-            opts = None if job.options is DEFAULT_OPTIONS else packed_options(job.options)
+            opts = None if job.options is DEFAULT_OPTIONS else packed_of(job.options)
             if extra is NO_EXTRA:
                 rows = &self.segments[PLAIN]
                 add_int(rows, job.seq)

@@ -146,6 +146,7 @@ cdef class Core:
     cdef object storage
     cdef Totals totals
     cdef Notes notes  # None: the storage is asked by its methods
+    cdef bint notes_itself  # the notes have no other methods below: 0.1 us a call less
     cdef bint is_memory
     cdef list pieces  # of the index
     cdef list listeners
@@ -168,6 +169,10 @@ cdef class Core:
         self.storage = engine.storage
         self.is_memory = type(engine.storage) is MemoryStorage
         self.notes = engine.storage if isinstance(engine.storage, Notes) else None
+        self.notes_itself = all(
+            getattr(type(engine.storage), name, None) is getattr(Notes, name)
+            for name in ("added", "changed", "removed", "claimed")
+        )
         self.totals = engine.totals
         self.pieces = engine.index._pieces
         self.listeners = engine.listeners
@@ -236,10 +241,18 @@ cdef class Core:
 
     cdef int note(self, Job job) except -1:
         """Note that a job is new."""
-        if self.notes is not None:
-            self.notes.added(job)
+        if self.notes_itself:
+            Notes.added(self.notes, job)
         elif not self.is_memory:
             self.storage.added(job)
+        return 0
+
+    cdef int note_change(self, Job job) except -1:
+        """Note a change of the job's state."""
+        if self.notes_itself:
+            Notes.changed(self.notes, job)
+        elif not self.is_memory:
+            self.storage.changed(job)
         return 0
 
     cdef int enter(self, QueueFields queue, Job job, object now) except -1:
@@ -316,10 +329,7 @@ cdef class Core:
                 job.token = None if owner is None else self.new_id(now)
                 active[job.id] = job
                 held[job] = delivery
-                if self.notes is not None:
-                    self.notes.changed(job)
-                elif not self.is_memory:
-                    self.storage.changed(job)
+                self.note_change(job)
                 jobs.append(job)
                 room_bytes -= PyBytes_GET_SIZE(job.data)
             if fifo.size:  # enough, or the next is not ordinary
@@ -369,11 +379,10 @@ cdef class Core:
         if len(self.retained) > self.retained_max:
             (<object> self.engine).retain(job)  # and let the oldest go
         cdef tuple args = (self.engine, job, ACTIVE, delivery, token, now)
+        self.note_change(job)
         if self.notes is not None:
-            self.notes.changed(job)
             self.notes.wait_for(_uncomplete, args, None, False)
         elif not self.is_memory:
-            self.storage.changed(job)
             self.storage.sync(_uncomplete, args)
         queue.events_total += 1
 
@@ -456,8 +465,8 @@ def forget_plain(engine, Job job):
     piece = core.pieces[hash(job.id) >> 32 & 255]
     if piece.get(job.id) is job:
         del piece[job.id]
-    if core.notes is not None:
-        core.notes.removed(job)
+    if core.notes_itself:
+        Notes.removed(core.notes, job)
     elif not core.is_memory:
         core.storage.removed(job)
     return True
@@ -1386,8 +1395,8 @@ cdef class Runner:
             self.wait_for(later, self.req_id())
             return True
         if jobs:
-            if core.notes is not None:
-                core.notes.claimed()
+            if core.notes_itself:
+                Notes.claimed(core.notes)
             elif not core.is_memory:
                 core.storage.claimed()
         if not is_many:

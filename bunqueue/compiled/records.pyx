@@ -301,10 +301,15 @@ cdef class Ids:
         return made
 
     cdef _start(self, long long ms):
+        cdef char[15] text
+        cdef int at
         self._last_ms = ms
         self._counter = 0
-        text = f"{ms:012x}"
-        self._prefix = f"{text[:8]}-{text[8:]}-7".encode()
+        for at in range(12):
+            text[at + (at >= 8)] = _DIGITS[ms >> 4 * (11 - at) & 15]
+        text[8] = text[13] = b"-"
+        text[14] = b"7"
+        self._prefix = PyBytes_FromStringAndSize(text, 15)
 
 
 def bits_of(list jobs):
@@ -389,6 +394,17 @@ cdef class Notes:
         if not self._is_soon and self._in_flight is None:
             self._wake()
         return 0
+
+    def taken(self):
+        """Return what has been noted until now, and begin anew."""
+        cdef tuple taken = (
+            self._dirty[:], self._ops, self._has_thens, self._is_durable, self._size_bytes
+        )
+        self._dirty.clear()
+        self._ops = []
+        self._has_thens = self._is_durable = False
+        self._size_bytes = 0
+        return taken
 
     cpdef claimed(self):
         """Let the running operation's answer wait for the commit, but leave even if that fails."""

@@ -15,6 +15,7 @@ typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
 
 #define SQLITE_OK 0
+#define SQLITE_BUSY 5
 #define SQLITE_IOERR 10
 #define SQLITE_CORRUPT 11
 #define SQLITE_FULL 13
@@ -24,6 +25,7 @@ typedef struct sqlite3_stmt sqlite3_stmt;
 #define SQLITE_CONSTRAINT 19
 #define SQLITE_MISMATCH 20
 #define SQLITE_NOTADB 26
+#define SQLITE_ROW 100
 #define SQLITE_DONE 101
 #define SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE 1006
 #define SQLITE_OPEN_READWRITE 0x2

@@ -654,14 +654,13 @@ class _Held:
         connection = self._connection
         connection._holding -= 1
         for reply, req_id, commits in self._answers:
-            if commits.__class__ is bytes:
+            if isinstance(commits, bytes):
                 assert isinstance(reply, bytes)
-                assert isinstance(commits, bytes)
-                connection._out.append(settled_frames(reply, commits, committed))
+                frames = reply if committed is True else settled_frames(reply, commits, committed)
+                connection._out.append(frames)
             elif committed is True:
                 connection._put(reply, req_id)
             else:
-                assert isinstance(commits, int)
                 connection._put(settled(reply, commits, committed), req_id)
         if committed:
             connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))

@@ -23,6 +23,7 @@ from typing import Any, Final
 import gevent
 from gevent.ssl import SSLWantReadError, SSLWantWriteError
 
+from bunqueue import compiled
 from bunqueue.broker import Broker
 from bunqueue.server.connection import Connection
 from bunqueue.server.rate import RequestRate
@@ -48,6 +49,8 @@ _NOT_NOW: Final = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 
 READ: Final = 1
 WRITE: Final = 2
+
+_line: Any = compiled.part("line")
 
 
 def next_size(size: int, received: int, took_s: float) -> int:
@@ -214,8 +217,9 @@ class Link:
         self._endings = endings
         self._hub = gevent.get_hub()
         self._turns = turns or Turns(self._hub.loop)
-        self._receive = self._receive_tls if is_tls else sock.recv
-        self._send = sock.send
+        calls = sock if is_tls or _line is None else _line.PlainSocket(sock)
+        self._receive = self._receive_tls if is_tls else calls.recv
+        self._send = calls.send
         self._unsent: deque[bytes | memoryview] = deque()
         self._unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
@@ -255,6 +259,7 @@ class Link:
                     watcher.stop()
                     watcher.close()
             self._reader = self._writer = None
+            self._send = self._socket.send  # which knows that it is closed
             self._socket.close()
 
     def _read(self, connection: Connection) -> None:

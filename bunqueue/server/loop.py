@@ -19,10 +19,8 @@ class HubLoop:
 
     def __init__(self) -> None:
         self._loop = gevent.get_hub().loop
-
-    def call_soon(self, fn: Callback) -> None:
-        """Call ``fn`` once, at the end of the running turn."""
-        self._loop.run_callback(fn)
+        # The method itself, since every commit asks.
+        self.call_soon: Callable[[Callback], Any] = self._loop.run_callback
 
     def call_later(self, delay_ms: float, fn: Callback) -> Callback:
         """Call ``fn`` once after ``delay_ms``; returns what calls it off."""

@@ -283,7 +283,8 @@ class MutationLog(Notes):
         """Write at the end of the loop's turn, or soon after the present trouble."""
         if not self._failures:
             self._is_soon = True
-            self._rows_mark = max(self._rows_mark, REFUSED_ROWS)
+            if self._rows_mark < REFUSED_ROWS:
+                self._rows_mark = REFUSED_ROWS
             self._loop.call_soon(self._on_turn_end)
         elif self._is_lost:
             self._is_soon = True
@@ -331,23 +332,20 @@ class MutationLog(Notes):
         """Move what has been noted into flight; returns the batch, or None if no row came of it."""
         if self.before_cut is not None:
             self.before_cut()
-        jobs = self._dirty[:]
-        self._dirty.clear()
+        jobs, ops, has_thens, is_durable, size_bytes = self.taken()
         self._number += 1
         in_flight = self._in_flight = _InFlight(
             self._number,
             jobs,
             self._puts,
-            self._ops,
-            self._has_thens,
+            ops,
+            has_thens,
             self._held,
-            self._size_bytes,
+            size_bytes,
             (self._is_marked_unclean, self._seq_reserved),
         )
-        is_durable = self._is_durable
-        self._puts, self._ops, self._held = {}, [], []
-        self._size_bytes = 0
-        self._has_thens = self._is_durable = self._is_due = False
+        self._puts, self._held = {}, []
+        self._is_due = False
         imageless: list[tuple[Job, str]] = []
         images = self._images
         try:
@@ -420,15 +418,17 @@ class MutationLog(Notes):
             self._loop.call_soon(partial(self._finish, in_flight))
             raise
         if self._in_flight is None:
-            if self._held or self._ops or self._is_due or len(self._dirty) >= FLUSH_ROWS:
+            rows = len(self._dirty)
+            if self._held or self._ops or self._is_due or rows >= FLUSH_ROWS:
                 if not self._is_soon:
                     self._is_soon = True
                     self._loop.call_soon(self._on_turn_end)
             elif not self.is_refusing:
                 self._rows_mark = _ANYTHING
-                if self._dirty or self._puts:
+                if rows or self._puts:
                     self._reached()
-        self._deliver(in_flight.held, frozenset(in_flight.dropped) or True)
+        dropped = in_flight.dropped
+        self._deliver(in_flight.held, frozenset(dropped) if dropped else True)
         if self._relief and not self.is_congested:
             relief, self._relief = self._relief, []
             self._call_all(relief)

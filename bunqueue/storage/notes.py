@@ -96,6 +96,19 @@ class Notes:
         if not self._is_soon and self._in_flight is None:
             self._wake()
 
+    def taken(self) -> "tuple[list[Job], list[Op], bool, bool, int]":
+        """Return what has been noted until now, and begin anew.
+
+        Returns:
+            Jobs, ops, whether one of them has a ``then``, whether to sync, bytes of payload.
+        """
+        taken = self._dirty[:], self._ops, self._has_thens, self._is_durable, self._size_bytes
+        self._dirty.clear()
+        self._ops = []
+        self._has_thens = self._is_durable = False
+        self._size_bytes = 0
+        return taken
+
     def claimed(self) -> None:
         """Let the running operation's answer wait for the commit, but leave even if that fails."""
         if not self.answer_waits:

@@ -11,7 +11,7 @@ from bunqueue.engine.job import DeadLetter
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, GONE, PARKED
 from bunqueue.errors import StorageFailed
 from bunqueue.protocol.options import shared_options
-from bunqueue.storage import native_thread, rows, sqlite
+from bunqueue.storage import native_thread, rows, sqlite, writer
 from bunqueue.storage.loop import PollLoop
 from bunqueue.storage.sqlite import SqliteStorage
 from tests.support.stores import NamedQueue, make_job
@@ -153,6 +153,66 @@ def test_rows_of_small_tables_that_can_never_be_stored_are_left_out(house, caplo
 
     assert {"a", "d"} == {row[0] for row in house.table("queues")}
     assert 3 == sum("left out" in record.message for record in caplog.records)
+
+
+@needs_core
+def test_what_another_writes_between_two_batches_fails_neither(house):
+    """The view that is kept from batch to batch is an old one then."""
+    another = apsw.Connection(house.path)
+    for seq in range(1, 6):
+        house.storage.added(make_job(seq))
+        assert house.committed(durable=True) is True
+        another.execute("UPDATE jobs SET priority = 7 WHERE seq = ?", (seq,))
+    another.close()
+
+    assert [7] * 5 == [row[4] for row in house.table("jobs")]
+    assert house.storage.status()["error"] is None
+
+
+@needs_core
+def test_another_that_writes_for_a_while_is_waited_for(house):
+    house.storage.added(make_job(1))
+    assert house.committed() is True  # a view is kept from here on
+    another = apsw.Connection(house.path)
+    another.execute("BEGIN IMMEDIATE")
+    house.storage.added(make_job(2))
+    answers = []
+    house.storage.sync()
+    house.storage.hold(answers.append)
+    assert not house.loop.run_until(lambda: answers, 300)
+    another.execute("COMMIT")
+    another.close()
+
+    assert house.loop.run_until(lambda: answers, PATIENCE_MS)
+    assert [True] == answers
+    assert 2 == len(house.table("jobs"))
+
+
+@needs_core
+def test_a_quiet_file_is_kept_from_nobody(house):
+    house.storage.added(make_job(1))
+    assert house.committed() is True
+    another = apsw.Connection(house.path)
+    another.set_busy_timeout(PATIENCE_MS)
+    assert 1 == another.execute("SELECT count(*) FROM jobs").get
+
+    assert (0, 0) == another.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    assert not os.path.getsize(f"{house.path}-wal")
+    another.close()
+    house.storage.added(make_job(2))
+    assert house.committed() is True
+
+
+@needs_core
+def test_the_log_is_begun_anew_under_a_stream_of_batches(house):
+    """A view that is kept must not keep a checkpoint from emptying the log."""
+    data = b"\xc5\x60\x00" + b"x" * 24_576  # four pages each
+    for seq in range(1, 3 * writer.WAL_PAGES_MAX // 4):
+        house.storage.added(make_job(seq, data))
+        assert house.committed() is True
+
+    page_bytes = sqlite.PAGE_BYTES
+    assert os.path.getsize(f"{house.path}-wal") < 1.5 * writer.WAL_PAGES_MAX * page_bytes
 
 
 @needs_core
