@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from bunqueue.commands.job_wire import narrowed
 from bunqueue.engine.events import Event
-from bunqueue.protocol.codec import narrowed, pack, pack_for, unpack
+from bunqueue.protocol.codec import pack, pack_for, unpack
 
 # Kinds whose payload is the frame's ``data``; others keep it for webhooks only.
 WITH_PAYLOAD: Final = frozenset({"completed", "failed"})

@@ -5,12 +5,12 @@ from typing import Final
 
 from bunqueue.commands.flow_plan import FLOW_JOBS_MAX, planned
 from bunqueue.commands.job_reads import JOB_ID
-from bunqueue.commands.job_wire import list_header, pack_job, pack_listing
+from bunqueue.commands.job_wire import list_header, narrowed, pack_job, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
-from bunqueue.protocol.codec import narrowed, pack
+from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import Anything, Text
 from bunqueue.protocol.replies import OK, Reply
 

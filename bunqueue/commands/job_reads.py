@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import list_header, pack_listing, pack_view
+from bunqueue.commands.job_wire import list_header, narrowed, pack_listing, pack_view
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.job import Job
@@ -12,7 +12,7 @@ from bunqueue.engine.later import Later
 from bunqueue.engine.slices import Work
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, state_of
 from bunqueue.errors import NotFound, WrongPlace
-from bunqueue.protocol.codec import narrowed, pack
+from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import Anything, Flag, Number, OneOf, QueueName, Text, TextList
 from bunqueue.protocol.replies import Reply
 

@@ -7,7 +7,7 @@ Putting the pieces together takes 4.9 us; packing the map, once it has been made
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from bunqueue import compiled
@@ -15,13 +15,16 @@ from bunqueue.engine.job import NO_EXTRA, Extra, Job, timeline_of
 from bunqueue.engine.slices import Work
 from bunqueue.engine.states import COMPLETED
 from bunqueue.errors import Refused
-from bunqueue.protocol.codec import UINT32_MAX, narrowed, pack
+from bunqueue.protocol import codec
+from bunqueue.protocol.codec import UINT32_MAX, pack
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
 JOB_KEYS: Final = 47  # wire.md 3.1
 
 _hot: Any = compiled.part("hot")
+# 90 KB of numbers: 1.9 ms decoded and packed again, 0.03 ms walked over.
+narrowed: Callable[[bytes], bytes] = codec.narrowed if _hot is None else _hot.narrowed
 
 # How much is packed between two looks at what was spent, and what it costs:
 # loadtests/hub.py get-jobs-all, list-dlq.

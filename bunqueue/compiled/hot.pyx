@@ -878,6 +878,50 @@ cdef bint has_name(const uint8_t* p, const uint8_t* end, Py_ssize_t count) noexc
     return False
 
 
+cpdef bytes narrowed(bytes packed):
+    """Return ``packed`` with every integer beyond 32 bits as a float64; see protocol/codec.py.
+
+    Either takes nine bytes, so that none of the others move. What the walk does not like (an
+    extension, a wide integer that need not be one) is for Python.
+    """
+    cdef Py_ssize_t size, inside, whole = PyBytes_GET_SIZE(packed)
+    cdef const uint8_t* begin = <const uint8_t*> PyBytes_AS_STRING(packed)
+    cdef const uint8_t* end = begin + whole
+    cdef const uint8_t* p = begin
+    cdef const uint8_t* at
+    cdef char* to
+    cdef bytes made = packed
+    cdef uint64_t bits
+    cdef double value
+    cdef int i
+    if memchr(begin, 0xCF, whole) == NULL and memchr(begin, 0xD3, whole) == NULL:
+        return packed
+    if not _is_ready:
+        learn()
+    while p < end:
+        at = p
+        p = head(p, end, &size, &inside)
+        if p == NULL:
+            return _narrowed(packed)
+        if at[0] == 0xCF or at[0] == 0xD3:
+            bits = big(p, 8)
+            if at[0] == 0xCF:
+                value = <double> bits
+            else:
+                value = <double> <int64_t> bits
+            if -2147483648.0 <= value <= 4294967295.0:
+                return _narrowed(packed)
+            if made is packed:
+                made = PyBytes_FromStringAndSize(<const char*> begin, whole)
+            to = PyBytes_AS_STRING(made) + (at - begin)
+            memcpy(&bits, &value, 8)
+            to[0] = <char> 0xCB
+            for i in range(8):
+                to[1 + i] = <char> (bits >> (56 - 8 * i) & 255)
+        p += size
+    return made
+
+
 cdef int pack_active(Out out, Job job, bint int64, bytes names, bytes numbers) except -1:
     """Put an ordinary active job, as ``job_wire.pack_job`` packs it.
 
@@ -891,12 +935,7 @@ cdef int pack_active(Out out, Job job, bint int64, bytes names, bytes numbers) e
     out.whole(ID_HEADER)
     out.string(job.id)
     out.whole(names)
-    if not int64 and (
-        memchr(PyBytes_AS_STRING(data), 0xCF, PyBytes_GET_SIZE(data)) != NULL
-        or memchr(PyBytes_AS_STRING(data), 0xD3, PyBytes_GET_SIZE(data)) != NULL
-    ):
-        data = _narrowed(data)
-    out.whole(data)
+    out.whole(data if int64 else narrowed(data))
     out.need(ACTIVE_BYTES_MAX + PyBytes_GET_SIZE(numbers))
     out.bare(CREATED)
     out.bare_float64(created)

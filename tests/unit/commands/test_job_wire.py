@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgpack
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from bunqueue.commands.job_wire import JOB_KEYS, pack_list, pack_listing
+from bunqueue import compiled
+from bunqueue.commands.job_wire import JOB_KEYS, narrowed, pack_list, pack_listing
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.errors import Refused
+from bunqueue.protocol import codec
 from bunqueue.protocol.codec import pack, unpack
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from tests.support.engine import World, done
@@ -357,3 +362,41 @@ def test_a_list_that_no_frame_can_hold_ends_before_it_is_made() -> None:
         done(pack_listing(items()))
 
     assert 5 == len(looked_at)
+
+
+# -- integers beyond 32 bits -----------------------------------------------------------------------
+
+values = st.recursive(
+    st.none()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.just(msgpack.Timestamp(1, 0xCF)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(values)
+@example([2**32, 2**32 - 1, -(2**31), -(2**31) - 1, 2**63, 2**64 - 1, -(2**63), 2**53 + 1])
+def test_a_payload_is_narrowed_as_its_decoded_form_is(value: Any) -> None:
+    packed = pack(value)
+
+    assert codec.narrowed(packed) == narrowed(packed)
+
+
+@pytest.mark.parametrize("mark", [b"\xcf", b"\xd3"])
+def test_an_integer_that_is_wide_without_need_is_narrowed_alike(mark: bytes) -> None:
+    packed = b"\x92" + pack(2**40) + mark + (5).to_bytes(8, "big")
+
+    assert [float(2**40), 5] == unpack(narrowed(packed))
+    assert codec.narrowed(packed) == narrowed(packed)
+
+
+@pytest.mark.skipif(not compiled.IS_COMPILED, reason="the compiled core is not built")
+def test_numbers_that_look_like_wide_integers_are_not_decoded() -> None:
+    packed = pack([float(number) / 7 for number in range(10_000)])
+
+    assert narrowed(packed) is packed
+    assert codec.narrowed(packed) is not packed
