@@ -320,17 +320,17 @@ def large_frames(broker: BrokerProcess, scale: int) -> Figures:
     job = b"\x81\xa4data\xc5\xff\x00" + bytes(0xFF00)
     jobs = b"\xa5queue\xa5large\xa4jobs\xdc" + struct.pack(">H", 1_000) + job * 1_000
     letters = length // 2
-    long_text = b"\xa1x\xdb" + struct.pack(">I", 2 * letters) + "\u0400".encode() * letters
+    long_text = b"\xa4data\xdb" + struct.pack(">I", 2 * letters) + "\u0400".encode() * letters
     lists = b"\xa1x\xdd" + struct.pack(">I", length) + b"\x90" * length
     bodies = {
         "padded ping": b"\x82\xa3cmd\xa4Ping" + padding,
         "list of texts": b"\x82\xa3cmd\xa4Ping" + texts,
-        "long text": b"\x82\xa3cmd\xa4Ping" + long_text,
+        "long text": b"\x83\xa3cmd\xa4PUSH\xa5queue\xa5large" + long_text,
         "empty lists": b"\x82\xa3cmd\xa4Ping" + lists,
         "no message": b"\xc1" * FRAME_BYTES,
         "batch of jobs": b"\x83\xa3cmd\xa5PUSHB" + jobs,
     }
-    refused = {"empty lists", "no message"}
+    refused = {"long text", "empty lists", "no message"}
     Path(f"/proc/{broker.pid}/clear_refs").write_text("5")  # the peak is told anew
     sent = 0
     with tcp(broker) as sock:

@@ -12,7 +12,7 @@ counted, and beyond ``CONTAINERS_MAX`` nothing more is kept of the frame than wh
 
 The opened containers are told, so that a payload of theirs can be packed (``pack_large``) and all
 of them be freed (``let_go``) piece by piece too. A long string grows piece by piece; only one that
-is ASCII for long and something else then is copied in one go. It is packed in one go.
+is ASCII for long and something else then is copied in one go.
 """
 
 import sys
@@ -42,7 +42,6 @@ from bunqueue.protocol.codec import (
     unpack,
 )
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
-from bunqueue.protocol.options import DATA_CHARS_MAX
 
 WINDOW_BYTES: Final = 16_384  # what is larger is opened, what is smaller decoded in one go
 RUN_LENGTH_MAX: Final = 500  # items that are decoded together
@@ -93,6 +92,8 @@ class Packed:
 
 
 _NONE: Final = object()  # no key
+_ONE_DIGIT: Final = bytes(range(10))
+_TWO_DIGITS: Final = bytes(range(100))
 _utf8: Final = getincrementaldecoder("utf-8")
 
 
@@ -372,7 +373,7 @@ def pack_payloads(request: Any, opened: list[Container]) -> Steps:
         if not number % FREED_PER_STEP:
             yield FREED_PER_STEP // FREED_PER_US
         payload: Any = _NONE if key is None else holder[key]
-        if id(payload) in known:
+        if id(payload) in known or is_long(payload):
             packed = yield from pack_large(payload, known)
             holder[key] = packed
             is_named = isinstance(holder, dict) and holder.get("name") is not None
@@ -415,35 +416,64 @@ PAYLOADS: Final = {
 }
 
 
-def pack_large(value: Container, opened: set[int]) -> Steps:
-    """Pack a value that was opened; return a ``Packed``.
+def pack_large(value: Any, opened: set[int]) -> Steps:
+    """Pack a container that was opened, or a long text; return a ``Packed``.
 
     Args:
         opened: The ids of all containers that were.
     """
-    pieces: list[bytes] = []
+    out = BytesIO()
     for items, container in _walk(value, opened):
-        if items:
+        if len(items) == 1 and is_long(items[0]):
+            yield from _write_long(items[0], out)
+        elif items:
             packed = pack(items)
-            pieces.append(packed[1:] if len(items) < 16 else packed[3:])
+            out.write(packed[1:] if len(items) < 16 else packed[3:])
             yield _cost_us(items, len(packed), COPIED_BYTES_PER_US)
         if container is not None:
-            pieces.append(_header(container, len(container)))
+            out.write(_header(container, len(container)))
             yield STEP_US
-    packed = b"".join(pieces)
+    packed = out.getvalue()
     chars = None
     if len(packed) > COUNTED_BYTES_MIN:
         chars = yield from count_json(value, opened)
     return Packed(packed, chars)
 
 
-def count_json(value: Container, opened: set[int]) -> Steps:
-    """Return how many characters the JSON form of a value has that was opened."""
+def is_long(value: Any) -> bool:
+    """Say whether a value is a text, or bytes, to be dealt with piece by piece."""
+    return (value.__class__ is str or value.__class__ is bytes) and len(value) > COPIED_PER_STEP
+
+
+def _write_long(value: str | bytes, out: BytesIO) -> Steps:
+    """Pack a long text, or bytes, whose size in bytes is known when all is written."""
+    size_at = out.tell() + 1
+    out.write((b"\xdb" if isinstance(value, str) else b"\xc6") + bytes(4))
+    for begin in range(0, len(value), COPIED_PER_STEP):
+        piece = value[begin : begin + COPIED_PER_STEP]
+        out.write(piece.encode() if isinstance(piece, str) else piece)
+        yield COPIED_PER_STEP // TEXT_BYTES_PER_US
+    end = out.tell()
+    out.seek(size_at)
+    out.write((end - size_at - 4).to_bytes(4, "big"))
+    out.seek(end)
+
+
+def count_json(value: Any, opened: set[int]) -> Steps:
+    """Return how many characters the JSON form of a container has that was opened, or a text."""
     chars = 0
     for items, container in _walk(value, opened):
-        if items:
+        if len(items) == 1 and is_long(items[0]):
+            text = items[0]
+            for begin in range(0, len(text), COPIED_PER_STEP):
+                # Without the quotes of the piece, or its brackets but with the comma behind it.
+                chars += json_chars(text[begin : begin + COPIED_PER_STEP]) - 2
+                chars += isinstance(text, bytes)
+                yield COPIED_PER_STEP // TEXT_BYTES_PER_US
+            chars += 2 - isinstance(text, bytes)
+        elif items:
             # Their brackets and commas are counted with the container.
-            more = 2 + json_chars(items[0]) if len(items) == 1 else json_chars(items)
+            more = json_chars(items)
             chars += more - len(items) - 1
             yield _cost_us(items, more, TEXT_BYTES_PER_US)
         if container is not None:
@@ -454,7 +484,7 @@ def count_json(value: Container, opened: set[int]) -> Steps:
     return chars
 
 
-def _walk(value: Container, opened: set[int]) -> Iterator[tuple[list[Any], Container | None]]:
+def _walk(value: Any, opened: set[int]) -> Iterator[tuple[list[Any], Container | None]]:
     """Yield some items that were not opened, and the container that was and comes next, if any."""
     stack: list[Iterator[list[Any]]] = [iter([[value]])]
     while stack:
@@ -480,14 +510,16 @@ def _cost_us(items: list[Any], size: int, text_bytes_per_us: int) -> int:
 
 
 def json_chars(value: Any) -> int:
-    """Return how many characters the JSON form of a value has; about, if it is beyond any."""
-    if value.__class__ is str and len(value) > DATA_CHARS_MAX:
-        return len(value) + 2
+    """Return how many characters the JSON form of a value has."""
     if isinstance(value, Packed):
         if value.json_chars is None:
             value = unpack(value.packed)
         else:
             return value.json_chars
+    if value.__class__ is bytes:  # a list of their numbers
+        short = len(value) - len(value.translate(None, _ONE_DIGIT))
+        long = len(value.translate(None, _TWO_DIGITS))
+        return 2 * len(value) - short + long + max(0, len(value) - 1) + 2
     return len(dumps(value, ensure_ascii=False, separators=(",", ":"), default=_json_form))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -317,21 +318,37 @@ def test_a_map_with_odd_keys_is_mended_in_steps_and_in_order() -> None:
     assert LISTS - sizes[0] <= large.FREED_PER_STEP  # it is not emptied at once
 
 
-def test_long_texts_are_packed_and_counted_in_steps() -> None:
-    value = ["x" * 500_000] * 40
-    opened = {id(value)}
+LONG = 2 * large.COPIED_PER_STEP + 7
+LONG_TEXTS: dict[str, str | bytes] = {
+    "ASCII": "x" * LONG,
+    "escaped": ('x"\n\u0400\U0001f600' * LONG)[:LONG],
+    "bytes": (bytes(range(256)) * LONG)[:LONG],
+}
 
-    assert msgpack.packb(value) == done(large.pack_large(value, opened)).packed
-    assert 20 <= len(list(large.count_json(value, opened)))
-    assert json_chars(value) == done(large.count_json(value, opened))
+
+@pytest.mark.parametrize("what", LONG_TEXTS)
+def test_a_long_text_is_packed_and_counted_in_steps(what: str) -> None:
+    text = LONG_TEXTS[what]
+    inner = [1, text, [], text]
+    value = {"a": inner, "b": text}
+    opened = {id(inner), id(value)}
+
+    for payload in (text, value):
+        assert msgpack.packb(payload) == done(large.pack_large(payload, opened)).packed
+        assert json_chars(payload) == done(large.count_json(payload, opened))
+    assert 6 <= len(list(large.pack_large(text, opened)))  # three to pack, three to count
 
 
-def test_a_text_beyond_every_limit_is_not_written_out_to_be_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(large, "dumps", None)
+@pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), b"\xff" * 50])
+def test_bytes_are_counted_as_the_list_of_their_numbers(value: bytes) -> None:
+    assert len(json.dumps(list(value), separators=(",", ":"))) == json_chars(value)
 
-    assert DATA_CHARS_MAX < json_chars("x" * (DATA_CHARS_MAX + 1))
+
+def test_a_long_text_as_payload_is_packed_in_steps() -> None:
+    request = {"cmd": "PUSH", "data": LONG_TEXTS["ASCII"]}
+    done(large.pack_payloads(request, []))
+
+    assert msgpack.packb(LONG_TEXTS["ASCII"]) == request["data"].packed  # type: ignore[attr-defined]
 
 
 def test_heavy_items_are_freed_a_few_at_a_time() -> None:
