@@ -75,7 +75,7 @@ def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | Non
     """
     ties = parent.extra.flow
     record = None if ties is None else ties.records.get(child.id)
-    if record is None:
+    if record is None or _has_left(engine, parent):
         return
     if child.place in (FAILED, GONE) and not has_successor(engine, child):
         put_record(engine, parent, record)
@@ -84,6 +84,11 @@ def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | Non
         put_record(engine, parent, earlier)
     else:
         drop_record(engine, parent, child.id)
+
+
+def _has_left(engine: "Engine", parent: Job) -> bool:
+    """Say whether a parent is gone for good, though what it has undergone is undone."""
+    return parent.place == GONE or has_successor(engine, parent)
 
 
 def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
@@ -151,6 +156,8 @@ def _unapply(
     error_before: str | None,
 ) -> None:
     """Undo ``apply``; where the record itself is in the file, it is applied once more."""
+    if _has_left(engine, parent):
+        return
     engine.graph.later(engine, apply, parent, record)
     depends_on, missing = before
     ties = ties_of(parent)
@@ -172,7 +179,7 @@ def _drop_record(engine: "Engine", parent: Job, record: Record) -> None:
 
 def _redrop(engine: "Engine", parent: Job, record: Record) -> None:
     """Undo the dropping of a record, to apply it again; ``_reconsider`` may drop it for good."""
-    if parent.extra.flow is not None:
+    if parent.extra.flow is not None and not _has_left(engine, parent):
         put_record(engine, parent, record)
         engine.graph.later(engine, apply, parent, record)
 

@@ -277,7 +277,8 @@ def _reattach(
 ) -> None:
     put_back(engine, child, memories[0], now)
     put_back(engine, parent, memories[1], now)
-    register(engine, parent)
+    if parent.place != GONE and not has_successor(engine, parent):
+        register(engine, parent)
 
 
 def _go_on(engine: "Engine", parent: Job, now: int) -> None:

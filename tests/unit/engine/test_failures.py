@@ -10,6 +10,7 @@ import pytest
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
 from tests.support.flows import flow_child, flow_parent, tree
+from tests.support.whole import check_whole
 
 FAIL = {"failParentOnFailure": True}
 CONTINUE = {"continueParentOnFailure": True}
@@ -450,3 +451,41 @@ def test_an_edit_that_is_not_committed_leaves_what_was_noted_of_the_child(
     assert (parent, values) == (world.job("p"), (failed(world), ignored(world)))
     again = world.restart()
     assert (world.state("p"), values) == (again.state("p"), (failed(again), ignored(again)))
+
+
+LINK = {"parentId": "p", "data": {"__parentId": "p", "__parentQueue": "pq"}}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: next(iter(policy)))
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        ("FAIL", {"id": "c0", "error": "boom"}),
+        ("ACK", {"id": "c0"}),
+        ("RemoveChildDependency", {"id": "c0"}),
+        ("RemoveUnprocessedChildren", {"id": "p"}),
+        ("UpdateParent", {"childId": "other", "parentId": "p"}),
+        ("PUSH", {"queue": "q", "jobId": "new", **LINK}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_undo_leaves_a_parent_alone_whose_id_has_been_promised_to_another(
+    command: str, fields: dict[str, Any], policy: dict[str, bool]
+) -> None:
+    world = persistent_world()
+    world.push("z", jobId="other")
+    push(world, **policy)
+    assert "c0" == world.pull()
+    changed = world.send(command, **fields)
+    world.send("Cancel", id="p")
+    pushed = world.send("PUSH", queue="pq", jobId="p")
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert changed.reply is not None
+    assert "Internal server error" == changed.reply["error"]
+    check_whole(world.engine, world.now, [world.peer])
+    assert pushed.reply is not None
+    assert pushed.reply["ok"] == (world.pull("pq") == "p")
