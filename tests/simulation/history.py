@@ -11,12 +11,12 @@ from typing import Any
 from unittest import mock
 
 from bunqueue.storage import log as log_module
-from tests.simulation.picture import control_of
 from tests.simulation.rules import CLOSE, TICK, TURN, Rules
 from tests.simulation.steps import GENERATED, OLD_TOKEN, TOKEN, Step, history
 from tests.simulation.world import Asked, Broken, World
 
 LENGTHS = (12, 40, 120)  # steps of a history; short ones are quick, long ones get far
+SOON_MS = 50  # after which nobody waits for what has happened
 SETTLE_MS = 40_000  # in which every commit that failed has been tried again
 
 
@@ -61,6 +61,7 @@ class Run:
         """Do one step, and check everything."""
         self.told.append(f"{step[0]}, at {self.world.now}")
         getattr(self, f"_{step[0]}")(*step[1:])
+        self.world.is_sound()
         self.rules.whole()
         self.figures.steps += 1
 
@@ -74,6 +75,7 @@ class Run:
     def _ask(self, peer: int, request: dict[str, Any]) -> Asked:
         request = self._filled(request)
         has_waiters = any(queue.waiters for queue in self.world.engine.queues.values())
+        self.rules.asking(request)
         asked = self.world.ask(peer, request)
         self.told.append(f"peer {peer}: {request} -> {asked.reply}")
         self.rules.commanded(asked, has_waiters)
@@ -152,7 +154,7 @@ class Run:
     def _after(self, kind: str, edges: Any, failures: int) -> None:
         has_failed = self.world.writer.failures != failures
         self.rules.moved(kind, None if has_failed else edges, others=edges)
-        self.rules.control = control_of(self.world.engine, self.world.now)
+        self.rules.look_at_control(is_undone=has_failed)
         self._remember()
 
     def _pass(self, ms: int) -> None:
@@ -165,7 +167,10 @@ class Run:
                 seen[0] = writer.failures
 
         self.world.forward(ms, after)
-        self.rules.control = control_of(self.world.engine, self.world.now)
+        self.rules.look_at_control(is_undone=writer.failures != seen[0])
+        is_well = world.storage.status()["error"] is None and writer.in_flight is None
+        if ms >= SOON_MS and writer.mode == "quick" and is_well:
+            self.rules.settled()
         self.told.append(f"{ms} ms pass")
 
     def _disk(self, mode: str, delay_ms: int) -> None:
@@ -205,9 +210,10 @@ class Run:
     def _jump(self, delta_ms: int) -> None:
         self.told.append(f"the clock is set by {delta_ms} ms")
         self.figures.faults["clock set"] += 1
-        self.rules.rates.clear()
+        self.rules.deliveries.forget_times()
         self.rules.has_jumped = True
         self.rules.set_back_ms += max(0, -delta_ms)
+        self.rules.jump_cut = self.world.storage.cuts
         self.world.jump(delta_ms)
         self._after("tick", TICK, self.world.writer.failures)
 

@@ -111,10 +111,10 @@ def control_of(engine: Any, now: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, queue in engine.queues.items():
         gate = queue.gate
-        rate = gate.live_rate(now)
+        rate = gate.rate  # not asked for the live one: that would forget one whose time is over
         if gate.is_paused:
             found[f"paused {name}"] = True
-        if rate is not None:
+        if rate is not None and (rate.expires_at is None or rate.expires_at > now):
             found[f"rate {name}"] = rate.limit, rate.duration_ms, rate.expires_at
         if gate.concurrency is not None:
             found[f"concurrency {name}"] = gate.concurrency

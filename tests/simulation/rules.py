@@ -1,7 +1,8 @@
 """The invariants of engine.md 14 that need no socket, held after every step of a history.
 
-``RULES`` says which method checks which invariant. Everything is told from outside the engine's
-operations: from pictures before and after a step, replies, events, and what the file gives back.
+``RULES`` says which method checks which invariant; ``test_mutations.py`` that it would notice.
+Everything is told from outside the engine's operations: from pictures before and after a step,
+replies, events, and what the file gives back.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Any
 from bunqueue.engine.events import Event
 from bunqueue.engine.ports import MUST_COMMIT
 from bunqueue.protocol.replies import INTERNAL_ERROR
+from tests.simulation.crons import Crons
+from tests.simulation.deliveries import Deliveries
 from tests.simulation.disk import SimulatedSaved
+from tests.simulation.families import Families
 from tests.simulation.picture import Picture, control_of, difference, picture_of, ties_of
 from tests.simulation.world import Asked, Broken, World
 from tests.support.stores import NamedQueue
@@ -23,11 +27,20 @@ RULES = {
     "whole": ("I1", "I2", "I26", "I27", "I43"),
     "moved": ("I4", "I6", "I7", "I9", "I10", "I42"),
     "told": ("I3", "I11", "I12", "I41", "I48"),
-    "delivered": ("I5", "I14", "I15", "I16", "I17", "I19", "I20", "I21", "I24", "I36"),
+    "delivered": ("I14", "I15", "I16", "I17", "I19", "I20", "I24", "I36"),
     "hear": ("I6", "I49"),
-    "file_is_right": ("I3", "I28", "I32", "I33", "I45", "I50"),
+    "file_is_right": ("I3", "I50"),
     "restarted": ("I4", "I38", "I39", "I40", "I41"),
     "undone": ("I48", "I49"),
+    "deliveries.handed_out": ("I5", "I20", "I21", "I22", "I24"),
+    "deliveries.looked": ("I5",),
+    "families.commanded": ("I28", "I32"),
+    "families.file_changed": ("I28", "I32"),
+    "families.settled": ("I29", "I30", "I33"),
+    "families.gave_up": ("I33",),
+    "crons.looked": ("I45",),
+    "crons.counted": ("I45",),
+    "crons.overlap": ("I45",),
 }
 
 Edges = set[tuple[str, str]]
@@ -89,6 +102,8 @@ TURN: Edges = ADMITS | CASCADE | {
 }  # fmt: skip
 RESTART: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE)} | CASCADE
 
+BY_ITSELF = ("tick", "turn", "close")
+GIVEN_UP: Edges = {("parked", "failed"), ("parked", GONE)}
 CHARGES = ("FAIL", "tick", "restart", "turn", "ACKB", "close")
 WRITES_DATA = (
     "Update",
@@ -119,10 +134,13 @@ class Rules:
         self.heard: dict[tuple[str, str], int] = {}
         self.ends: dict[str, int] = {}
         self.end_events: dict[str, int] = {}
-        self.rates: dict[int, tuple[Any, list[int]]] = {}
         self.has_jumped = False
         self.set_back_ms = 0  # by how much in all: what an undo brings back may be as old
+        self.jump_cut = -1  # the newest batch when the clock was set last
         self.checks = 0
+        self.deliveries = Deliveries(world)
+        self.families = Families(world)
+        self.crons = Crons()
         world.answered = self.told
         world.heard = self.hear
         self.look()
@@ -137,6 +155,17 @@ class Rules:
     def whole(self) -> None:
         """Places, index, counters, keys and connections agree."""
         check_whole(self.world.engine, self.world.now, self.world.peers)
+        self.crons.overlap(self.pictures)
+        self.crons.counted(_crons(self.control))
+
+    def look_at_control(self, is_undone: bool = False) -> None:
+        """Look at what is set, and hold the schedulers to what they were before."""
+        before, self.control = self.control, control_of(self.world.engine, self.world.now)
+        self.crons.looked(_crons(before), _crons(self.control), is_undone, self.has_jumped)
+
+    def settled(self) -> None:
+        """Nobody waits for what has happened."""
+        self.families.settled(self.world.pictures())
 
     def moved(
         self,
@@ -172,6 +201,8 @@ class Rules:
                 continue
             place = GONE if new is None else new.place
             is_named = names is None or old.id in names
+            self.deliveries.looked(kind, old, new, is_undone=edges is None)
+            self.families.looked(kind, old, new)
             if place in ENDED and old.place != place:
                 self.ends[old.id] = self.ends.get(old.id, 0) + 1
             if edges is None:
@@ -181,11 +212,18 @@ class Rules:
                 allowed = own | rest if is_named else rest
                 if edge not in allowed and not self._is_expired(old, allowed):
                     raise Broken(f"{kind} moved {old.id} {edge}\n  {old}\n  {new}")
+                if edge == ("active", GONE) and kind in BY_ITSELF and not self._may_vanish(old):
+                    raise Broken(f"{kind} moved {old.id} {edge}\n  {old}")
+                if edge in GIVEN_UP and not (is_named and edge in own):
+                    self.families.gave_up(old, new, before, after)
             if new is not None:
                 self._changed(kind, old, new)
+        self.families.arrived([new for seq, new in after.items() if seq not in before])
         for seq, new in after.items():
             if seq in before:
                 continue
+            self.families.appeared(new)
+            self.crons.appeared(new)
             if edges is not None and new.attempts:
                 raise Broken(f"{kind} made a job that has failed before: {new}")
             if new.place in ENDED:
@@ -212,6 +250,15 @@ class Rules:
         if new.place != "completed" and new.result is not None:
             raise Broken(f"{kind} left a result on {new}")
 
+    def _may_vanish(self, job: Picture) -> bool:
+        """Say whether nothing is kept of a run that ends by itself."""
+        return (
+            (job.key[1] or "").startswith("cron:")
+            or _flag(job, "removeOnFail")
+            or _number(job, "ttl", 0) > 0
+            or _is_bounded(self.control)
+        )
+
     def _is_expired(self, job: Picture, edges: Edges = frozenset()) -> bool:  # type: ignore[assignment]
         """Say whether a claim would find that the job's time is over.
 
@@ -223,6 +270,12 @@ class Rules:
         return is_queued and bool(ttl) and self.world.now > born + ttl
 
     # -- commands ----------------------------------------------------------------------------------
+
+    def asking(self, request: dict[str, Any]) -> None:
+        """A command is about to be done."""
+        own = EDGES.get(request["cmd"], set())
+        ends_runs = any(old == "active" for old, _ in own)
+        self.deliveries.asking(request, _named(request) if ends_runs else ())
 
     def commanded(self, asked: Asked, has_waiters: bool) -> None:
         """A command did what its row of the table allows, and asks for its commit."""
@@ -241,7 +294,10 @@ class Rules:
             has_waiters = True
         is_refused = asked.reply is not None and asked.reply["ok"] is False
         has_moved = self.moved(name, own, named, others, has_waiters)
-        self.control = control_of(self.world.engine, self.world.now)
+        self.deliveries.leaving = None
+        self.look_at_control()
+        if not is_refused:
+            self.families.commanded(asked, before, self.pictures)
         if is_refused:
             self._refused(asked, before, has_moved, control)
         elif name not in UNSYNCED and asked.reply is not None and asked.waits != MUST_COMMIT:
@@ -278,7 +334,8 @@ class Rules:
             has_moved = {seq: job._replace(key=None) for seq, job in rest.items()} != {
                 seq: job._replace(key=None) for seq, job in before.items()
             }
-        if has_moved or _settings(control) != _settings(self.control):
+        now = self.world.now
+        if has_moved or _settings(control, now) != _settings(self.control, now):
             raise Broken(
                 f"{request} was answered before its commit"
                 f"\n{difference(before, self.pictures)}{difference(control, self.control)}"
@@ -332,7 +389,6 @@ class Rules:
         is_over = gate.concurrency is not None and len(queue.active) > gate.concurrency
         if taken and is_over:
             raise Broken(f"{len(queue.active)} active, the limit is {gate.concurrency}")
-        self._within_rate(queue, len(taken), now)
         if has_waiters and queue.waiters:
             return
         if any(before[job.seq].run_at > now for job in taken):
@@ -375,16 +431,6 @@ class Rules:
             if got != in_line[: len(got)]:
                 raise Broken(f"{request}: group {group} gave {got}, next were {in_line}")
 
-    def _within_rate(self, queue: Any, count: int, now: int) -> None:
-        rate = queue.gate.rate
-        if rate is None:
-            return
-        _, times = self.rates.setdefault(id(rate), (rate, []))
-        times += [now] * count
-        window = [at for at in times if at > now - rate.duration_ms]
-        if len(window) > 2 * max(rate.limit, 0):
-            raise Broken(f"{len(window)} deliveries within {rate.duration_ms}, limit {rate.limit}")
-
     # -- events ------------------------------------------------------------------------------------
 
     def hear(self, event: Event) -> None:
@@ -409,6 +455,8 @@ class Rules:
     def file_is_right(self) -> None:
         """The file gives back what memory was when its newest batch was cut."""
         world = self.world
+        if world.committed > self.jump_cut:
+            self.jump_cut = -1
         repaired: list[Any] = []
         saved = SimulatedSaved(world.file, repaired.append, world.now)
         found = {job.seq: picture_of(job) for job in saved.jobs(NamedQueue)}
@@ -425,7 +473,8 @@ class Rules:
         self.ends = {}
         self.end_events = {}
         self.heard = {}
-        self.rates = {}
+        self.deliveries.restarted()
+        self.families.restarted(lambda job_id: f"proof {job_id}" in control)
         self.pictures = before
         after = world.pictures()
         for seq, old in before.items():
@@ -453,8 +502,12 @@ class Rules:
             if missing - waited or (waited - missing - ended and not waited & freeing):
                 raise Broken(f"a restart made {after[seq]} wait for {missing}, not for {waited}")
         self.moved("restart", RESTART | {("failed", GONE)} if _is_bounded(control) else RESTART)
-        self.control = control_of(world.engine, world.now)
-        kept, found = _settings(control), _settings(self.control)
+        self.control = control
+        self.look_at_control(is_undone=True)
+        kept, found = _settings(control, world.now), _settings(self.control, world.now)
+        if self.jump_cut >= 0:  # what has followed of it is not written: moments are the old ones
+            kept, found = _lasting(kept), _lasting(found)
+            self.jump_cut = 0  # the batches are numbered anew
         if kept != found:
             raise Broken(f"a restart changed settings\n{difference(kept, found)}")
 
@@ -513,14 +566,27 @@ def _is_full(name: str, jobs: dict[int, Picture], control: dict[str, Any]) -> bo
     return config is not None and dead >= config.max_entries
 
 
-def _settings(control: dict[str, Any]) -> dict[str, Any]:
+def _lasting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the limits that end by themselves."""
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (key.startswith("rate ") and value[2] is not None)
+    }
+
+
+def _crons(control: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in control.items() if key.startswith("cron ")}
+
+
+def _settings(control: dict[str, Any], now: int) -> dict[str, Any]:
     """Return what a restart, or a command about something else, leaves as it is."""
     found = {}
     for key, value in control.items():
         kind = key.split()[0]
         if kind == "cron":
             found[key] = value[:2]
-        elif kind == "rate" and value[2] is not None:  # it may have ended meanwhile
+        elif kind == "rate" and value[2] is not None and value[2] <= now:  # it has ended
             continue
         elif kind not in ("totals", "proof"):
             found[key] = value

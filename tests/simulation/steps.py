@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from bunqueue.engine.clock_steps import STEP_WRITTEN_MS_MIN
+from tests.simulation.crons import PREFIX
 from tests.support.flows import flow_child, flow_parent
 
 Step = tuple[Any, ...]
@@ -174,9 +175,11 @@ def _ack_many(rng: Random) -> Fields:
 
 
 def _cron(rng: Random) -> Fields:
+    name = rng.choice(("nightly", "hourly"))
     fields: Fields = {
         "queue": rng.choice(QUEUES),
-        "name": rng.choice(("nightly", "hourly")),
+        "name": name,
+        "jobName": PREFIX + name,
         "repeatEvery": rng.choice((70, 900, 5_000)),
     }
     fields |= _chosen(
@@ -270,6 +273,62 @@ COMMANDS: dict[str, tuple[int, Callable[[Random], Fields]]] = {
     "GetJobCounts": (1, _of_queue()),
     "GetChildrenValues": (2, _about()),
 }  # fmt: skip
+
+
+def _grouped(rng: Random) -> Fields:
+    fields = {"queue": QUEUES[0], "groupId": rng.choice(GROUPS)}
+    return fields if rng.random() < 0.8 else {**fields, "durable": True, "priority": 2}
+
+
+def _on_terms(rng: Random) -> Fields:
+    """Pull with defaults for the limits of groups."""
+    group: Fields = {"limit": {"max": 1, "duration": 200}} if rng.random() < 0.4 else {}
+    if rng.random() < 0.6:
+        group["concurrency"] = 2
+    fields: Fields = {"queue": QUEUES[0], "owner": "w", "group": group, "count": rng.randint(1, 3)}
+    return fields if rng.random() < 0.7 else {**fields, "timeout": 500}
+
+
+def _one_at_a_time(rng: Random) -> Fields:
+    return {"queue": QUEUES[0], "groupId": rng.choice(GROUPS), "concurrency": 1}
+
+
+def _several(rng: Random) -> Fields:
+    return {"queue": QUEUES[0], "jobs": [{} for _ in range(rng.randint(1, 5))]}
+
+
+def _take_several(rng: Random) -> Fields:
+    fields: Fields = {"queue": QUEUES[0], "owner": "w", "count": rng.randint(1, 4)}
+    return fields if rng.random() < 0.7 else {**fields, "timeout": 500}
+
+
+def _keyed(rng: Random) -> Fields:
+    fields: Fields = {"queue": QUEUES[0], "uniqueKey": KEYS[0], "dedup": {"replace": True}}
+    return fields if rng.random() < 0.6 else {**fields, "durable": True, "delay": 60}
+
+
+# What some histories are about: commands and what draws their fields, of which half of theirs are.
+THEMES: tuple[tuple[tuple[str, Callable[[Random], Fields]], ...], ...] = (
+    (
+        ("PUSH", _grouped), ("PUSH", _grouped), ("PULLB", _on_terms), ("PULLB", _on_terms),
+        ("ACK", COMMANDS["ACK"][1]), ("SetGroupConcurrency", _one_at_a_time),
+        ("SetGroupRateLimit", COMMANDS["SetGroupRateLimit"][1]),
+    ),
+    (
+        ("PUSHB", _several), ("PULLB", _take_several), ("PULLB", _take_several),
+        ("RateLimit", _of_queue(limit=(1, 2, 3), duration=(100, 1_000))),
+        ("ACKB", COMMANDS["ACKB"][1]),
+    ),
+    (("PUSH", _keyed), ("PUSH", _keyed), ("PULL", COMMANDS["PULL"][1]),
+     ("PUSH", COMMANDS["PUSH"][1])),
+    (
+        ("PUSHF", _push_flow), ("PULLB", _take_several), ("FAIL", COMMANDS["FAIL"][1]),
+        ("ACK", COMMANDS["ACK"][1]), ("RetryDlq", COMMANDS["RetryDlq"][1]),
+    ),
+    (("Cron", _cron), ("PULL", COMMANDS["PULL"][1]), ("ACK", COMMANDS["ACK"][1])),
+)  # fmt: skip
+THEMED = 0.5  # of the histories have a theme, and of the commands of those are of it
+
 _NAMES = list(COMMANDS)
 _WEIGHTS = [weight for weight, _ in COMMANDS.values()]
 
@@ -284,12 +343,16 @@ _KINDS = ("command", "pass", "disk", "close", "crash", "try", "stop", "jump")
 _KIND_WEIGHTS = (74, 12, 5, 2, 2, 4, 0.6, 0.5)
 
 
-def draw(rng: Random) -> Step:
+def draw(rng: Random, theme: tuple[tuple[str, Callable[[Random], Fields]], ...] = ()) -> Step:
     """Draw one step."""
     kind = rng.choices(_KINDS, _KIND_WEIGHTS)[0]
     if kind in ("command", "try"):
-        name = rng.choices(_NAMES, _WEIGHTS)[0]
-        request = {"cmd": name, **COMMANDS[name][1](rng)}
+        if theme and rng.random() < THEMED:
+            name, fields = rng.choice(theme)
+        else:
+            name = rng.choices(_NAMES, _WEIGHTS)[0]
+            fields = COMMANDS[name][1]
+        request = {"cmd": name, **fields(rng)}
         if kind == "try":
             return "try", request
         return "command", rng.randrange(3), request, rng.random() < 0.6
@@ -309,4 +372,5 @@ def draw(rng: Random) -> Step:
 def history(seed: int, length: int) -> list[Step]:
     """Draw a whole history."""
     rng = Random(seed)
-    return [draw(rng) for _ in range(length)]
+    theme = rng.choice(THEMES) if rng.random() < THEMED else ()
+    return [draw(rng, theme) for _ in range(length)]

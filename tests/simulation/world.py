@@ -40,6 +40,8 @@ from tests.simulation.picture import (
 from tests.support.engine import Clock, FakePeer, checked_lock
 
 PEERS = 3
+UNHEARD = 4  # of so many histories, one has no listener: then the short ways are taken
+PULLS = ("PULL", "PULLB")
 ROUNDS_MAX = 5_000  # ticks in one step of time
 SETTINGS = EngineSettings(shards=2, max_completed_jobs=20)
 Cut = tuple[dict[int, Picture], dict[str, Any], dict[int, frozenset[str]]]
@@ -134,7 +136,10 @@ class World:
     """The broker, its surroundings, and what its peers have been told.
 
     Attributes:
+        broken: The first rule that was broken inside the engine, which may have caught that.
         answered: Called with an ``Asked`` when its reply leaves.
+        handed_out: Called with an ``Asked``, jobs and tokens when a puller gets these.
+        file_changed: Called once a batch is in the file.
         heard: Called with every event.
         committed: Number of the newest batch in the file; ``cuts``: number -> picture.
     """
@@ -145,7 +150,11 @@ class World:
         self.loop = SimulatedLoop()
         self.file = SimulatedFile()
         self.answered: Callable[[Asked], None] = lambda _asked: None
+        self.handed_out: Callable[[Asked, list[Any], list[Any]], None] = lambda *_: None
+        self.file_changed: Callable[[], None] = lambda: None
         self.heard: Callable[[Event], None] = lambda _event: None
+        self.broken: Broken | None = None
+        self.is_listened_to = seed % UNHEARD != 0
         self.restarts = 0
         self.last_cut: Cut = {}, {}, {}
         self.start("quick", 0)
@@ -174,7 +183,8 @@ class World:
             rng=self.rng,
             random_bytes=self.rng.randbytes,
         )
-        self.engine.listeners.append(ListenToAll(self._hear))
+        if self.is_listened_to:
+            self.engine.listeners.append(ListenToAll(self._hear))
         self.engine.recover(self.now)
         self._jobs = {job.seq: job for job in self.engine.index}
         self._pictures = pictures_of(self.engine)
@@ -186,7 +196,20 @@ class World:
         return FakePeer(self.engine, self.clock, f"peer {number}")
 
     def _hear(self, event: Event) -> None:
-        self.heard(event)
+        self._watch(self.heard, event)
+
+    def _watch(self, look: Callable[..., None], *told: Any) -> None:
+        """Let a rule look at what the engine is doing, and keep what it says."""
+        try:
+            look(*told)
+        except Broken as broken:
+            self.broken = self.broken or broken
+            raise
+
+    def is_sound(self) -> None:
+        """No rule has been broken in the midst of what the engine did."""
+        if self.broken is not None:
+            raise self.broken
 
     def _dropped(self, job: Any, why: str) -> None:
         raise Broken(f"a row of {job} was refused: {why}")
@@ -199,6 +222,7 @@ class World:
 
     def _on_committed(self, number: int) -> None:
         self.committed = max(self.committed, number)
+        self.file_changed()
         for older in [cut for cut in self.cuts if cut < self.committed]:
             del self.cuts[older]
         self.last_cut = self.cuts.get(number, self.last_cut)
@@ -248,6 +272,7 @@ class World:
         asked = Asked(number, request)
         asked.cut = self.storage.cuts + 1
         reply = dispatch(peer, decode(pack(request)))
+        self.is_sound()
         waits, self.storage.answer_waits = self.storage.answer_waits, NO_WAIT
         asked.waits = waits
 
@@ -261,6 +286,8 @@ class World:
                 self.answered(asked)
 
             asked.waits = waits
+            if request["cmd"] in PULLS:
+                self._tell_what_is_handed_out(asked, reply)
             if waits == NO_WAIT:
                 leave(True)
             else:
@@ -274,6 +301,13 @@ class World:
         else:
             deliver(reply, waits)
         return asked
+
+    def _tell_what_is_handed_out(self, asked: Asked, reply: Any) -> None:
+        told = msgpack.unpackb(encode_reply(reply, None, self.peers[asked.peer].int64))
+        if told["ok"] is True:
+            jobs = told["jobs"] if "jobs" in told else [told["job"]] if told["job"] else []
+            tokens = told.get("tokens") or [told.get("token")] * len(jobs)
+            self._watch(self.handed_out, asked, jobs, tokens)
 
     def close(self, number: int) -> None:
         """Close a connection; its number is another one's from now on."""
@@ -294,6 +328,7 @@ class World:
     def tick(self) -> None:
         """Do the timed work that is due."""
         self.tick_at = self.engine.tick(self.now)
+        self.is_sound()
         self.storage.answer_waits = NO_WAIT
 
     def tick_again(self) -> None:
