@@ -22,7 +22,7 @@ from bunqueue.engine.dependencies import (
     ties_of,
 )
 from bunqueue.engine.events import announce, emit
-from bunqueue.engine.failures import child_failed
+from bunqueue.engine.failures import REMOVE, child_failed, policy_of
 from bunqueue.engine.job import Job, keep_timeline, note
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.listing import CHILDREN_KEY, Listing
@@ -371,7 +371,8 @@ def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:
         other = engine.index.get(job_id)
         if other is None or f"{other.queue.name}:{job_id}" in done:
             continue
-        if other.place in LIVE or other.place == FAILED:
+        is_needless = other.extra.parent_id == job.id and policy_of(other.options) == REMOVE
+        if other.place in LIVE or (other.place == FAILED and not is_needless):
             yield job_id
 
 

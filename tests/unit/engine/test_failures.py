@@ -489,3 +489,16 @@ def test_an_undo_leaves_a_parent_alone_whose_id_has_been_promised_to_another(
     check_whole(world.engine, world.now, [world.peer])
     assert pushed.reply is not None
     assert pushed.reply["ok"] == (world.pull("pq") == "p")
+
+
+@pytest.mark.parametrize("policy", [CONTINUE, IGNORE, REMOVE], ids=lambda p: next(iter(p)))
+def test_a_running_parent_does_not_wait_for_a_failed_child_that_it_does_without(
+    world: World, policy: dict[str, bool]
+) -> None:
+    push(world, 1, **policy)
+    fail(world)
+    assert "p" == world.pull("pq")
+
+    world.ok("MoveToWaitingChildren", id="p")
+
+    assert ("failed", "waiting") == (world.state("c0"), world.state("p"))
