@@ -52,8 +52,9 @@ class Crons:
         """
         for key, (definition, executions, _) in old.items():
             if key not in new:
-                made = len(self._made[definition.name])
-                self._owed[definition.name] = max(0, executions - made)
+                # One that ends by itself has run as often as it may, seen or not.
+                runs = max(executions, definition.max_limit or 0)
+                self._owed[definition.name] = max(0, runs - len(self._made[definition.name]))
         for key, (definition, executions, next_run) in new.items():
             name = definition.name
             if key not in old:

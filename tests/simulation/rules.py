@@ -494,9 +494,13 @@ class Rules:
         if fresh:
             raise Broken(f"a restart made jobs: {fresh}")
         # What the restart itself has ended may be missed no longer; nothing else changes.
-        interrupted = [job for job in before.values() if job.place == "active"]
-        ended = {job.id for job in interrupted}
-        freeing = {job.id for job in interrupted if _flag(job, "continueParentOnFailure")}
+        ending = [
+            job
+            for seq, job in before.items()
+            if job.place == "active" or (job.place == "parked" and _has_ended(after.get(seq)))
+        ]
+        ended = {job.id for job in ending}
+        freeing = {job.id for job in ending if _flag(job, "continueParentOnFailure")}
         for seq, missing in ties_of(world.engine).items():
             waited = ties.get(seq, frozenset())
             if missing - waited or (waited - missing - ended and not waited & freeing):
@@ -545,6 +549,10 @@ def _rank(job: Picture) -> tuple[Any, ...]:
     if _flag(job, "lifo"):
         return -job.priority, 0, -job.seq
     return -job.priority, 1, job.run_at, job.seq
+
+
+def _has_ended(job: Picture | None) -> bool:
+    return job is None or job.place in ENDED
 
 
 def _flag(job: Picture, name: str) -> bool:

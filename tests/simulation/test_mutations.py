@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -159,9 +160,13 @@ def a_bucket_holds_one_more(patch: Patch) -> None:
 
 
 @mutation("I22", "the limit is", seed=98)
-def a_group_does_not_count_who_runs(patch: Patch) -> None:
-    patch.setattr(claiming, "take_group_slot", lambda _job: None)
-    patch.setattr(places, "free_group_slot", lambda _job: None)
+def a_group_does_not_look_at_who_runs(patch: Patch) -> None:
+    blocked = groups.Group.blocked_until
+    patch.setattr(
+        groups.Group,
+        "blocked_until",
+        lambda self, terms, now: blocked(self, replace(terms, concurrency=None), now),
+    )
 
 
 @mutation("I22", "the limit is", seed=98)
