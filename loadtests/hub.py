@@ -346,6 +346,18 @@ def _list_crons(broker: Broker, queue: str, jobs: int) -> Measured:
     return lambda: broker.line.call("CronList")
 
 
+def _ack_batch(broker: Broker, queue: str, jobs: int) -> Measured:
+    """Complete all jobs with one command."""
+    _push(broker.line, queue, jobs)
+    ids: list[str] = []
+    tokens: list[str] = []
+    for some, theirs in _pull(broker.line, queue, jobs, lockTtl=600_000):
+        ids += some
+        tokens += theirs
+    frame = _packed("ACKB", {"ids": ids, "tokens": tokens, "results": [{"r": 1}] * jobs})
+    return lambda: broker.line.call_packed([frame])
+
+
 def _leave(broker: Broker, queue: str, jobs: int) -> Measured:
     """Take all jobs over a second connection and hang up."""
     _push(broker.line, queue, jobs)
@@ -428,6 +440,7 @@ SCENARIOS = (
     Row("list-queues", _on_queues("ListQueues"), 10_000),
     Row("dashboard-queues", _on_queues("DashboardQueues"), 10_000),
     Row("prometheus", _on_queues("Prometheus"), 10_000),
+    Row("ack-batch", _ack_batch, 100_000),
     Row("hang-up", _leave, 10_000),
     Row("due-at-once", _due_at_once, 100_000, rounds=1),
     Row("stats", _on_queues("Stats"), 10_000),

@@ -51,6 +51,10 @@ PLAIN_AT_ONCE_MAX: Final = 1_000  # the same for jobs without options
 ENTRIES_PER_STEP: Final = 20
 ENTRY_US: Final = 8
 ENTRY_BYTES_PER_US: Final = 60
+ACKED_AT_ONCE_MAX: Final = 1_000  # jobs of an ACKB that are completed in one go: some ms
+IDS_PER_STEP: Final = 500  # of a larger one, as above: loadtests/hub.py ack-batch
+ID_US: Final = 1
+RESULT_US: Final = 2
 # JSON grows a packed value by this much at the very most (a control character, an escaped key);
 # anything smaller than the limit over it needs no counting.
 JSON_GROWTH_MAX = 7
@@ -353,6 +357,46 @@ def ack(peer: Peer, request: Request) -> Reply:
     return OK if applied else ALREADY_FINALIZED
 
 
+def _lists_of(request: Request) -> list[list[Any] | None]:
+    """Return ids, tokens, results and ``removeOnCompletes``, as long as the ids or None.
+
+    Raises:
+        InvalidField: One of them has another length.
+    """
+    ids = request["ids"]
+    lists: list[list[Any] | None] = [ids]
+    for name in ("tokens", "results", "removeOnCompletes"):
+        values = request.get(name)
+        if values is not None and len(values) != len(ids):
+            raise InvalidField(f"ACKB {name} length must match ids length")
+        lists.append(values)
+    return lists
+
+
+def _ack_many(peer: Peer, request: Request) -> Work[Reply]:
+    """Do ACKB in slices."""
+    ids, tokens, results, removes = _lists_of(request)
+    assert ids is not None
+    for begin in range(0, len(ids), IDS_PER_STEP):
+        some = slice(begin, begin + IDS_PER_STEP)
+        check_ids(ids[some])
+        if tokens is not None:
+            tokens[some] = texts_or_none(tokens[some]) or ()
+        yield IDS_PER_STEP * ID_US
+        if results is not None:
+            results[some] = [_result(value) for value in results[some]]
+            yield IDS_PER_STEP * RESULT_US
+    ignored = yield from peer.engine.ack_many(ids, tokens, results, removes, peer.now())
+    return _acked(ids, ignored)
+
+
+def _acked(ids: list[str], ignored: list[int]) -> Reply:
+    if not ignored:
+        return OK
+    data = {"ignoredIndices": ignored, "ignoredIds": [ids[number] for number in ignored]}
+    return {"ok": True, "data": data}
+
+
 @command(
     "ACKB",
     {
@@ -362,27 +406,23 @@ def ack(peer: Peer, request: Request) -> Reply:
         "removeOnCompletes": List(doc="Parallel to ids: forget the job."),
     },
     mutates=True,
+    large=_ack_many,
 )
-def ack_batch(peer: Peer, request: Request) -> Reply:
+def ack_batch(peer: Peer, request: Request) -> Reply | Later:
     """Complete several jobs; every token is checked before anything is applied."""
-    ids = request["ids"]
-    for name in ("tokens", "results", "removeOnCompletes"):
-        values = request.get(name)
-        if values is not None and len(values) != len(ids):
-            raise InvalidField(f"ACKB {name} length must match ids length")
+    ids, tokens, results, removes = _lists_of(request)
+    assert ids is not None
+    if len(ids) > ACKED_AT_ONCE_MAX:
+        return in_slices(peer, _ack_many(peer, request), True)
     check_ids(ids)
-    results = request.get("results")
     ignored = peer.engine.ack_batch(
         ids,
-        texts_or_none(request.get("tokens")),
+        texts_or_none(tokens),
         None if results is None else [_result(value) for value in results],
-        request.get("removeOnCompletes"),
+        removes,
         peer.now(),
     )
-    if not ignored:
-        return OK
-    data = {"ignoredIndices": ignored, "ignoredIds": [ids[number] for number in ignored]}
-    return {"ok": True, "data": data}
+    return _acked(ids, ignored)
 
 
 def check_ids(ids: list[Any]) -> None:

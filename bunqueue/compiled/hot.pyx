@@ -54,6 +54,7 @@ cdef enum:
     PUSHB_MAX = 1000  # commands/core.py PLAIN_AT_ONCE_MAX
     PUSHB_OPTIONED_MAX = 250  # commands/core.py OPTIONED_AT_ONCE_MAX
     PULLB_MAX = 1000  # commands/core.py PULL_COUNT_MAX
+    ACKB_MAX = 1000  # commands/core.py ACKED_AT_ONCE_MAX
     SHORT_BYTES_MAX = 4096  # server/connection.py
     LARGE_FRAME_BYTES = 131072  # server/connection.py
     TURN_BYTES_MAX = 1048576  # server/connection.py
@@ -1561,6 +1562,8 @@ cdef class Runner:
         if ids.p == NULL or not is_list(ids.p):
             return False
         p = head(ids.p, end, &size, &n)
+        if n > ACKB_MAX:
+            return False
         t = r = NULL
         if tokens.p != NULL:
             if not is_list(tokens.p):

@@ -238,6 +238,7 @@ class Engine(EngineFields):
 
     ack = outcomes.ack
     ack_batch = outcomes.ack_batch
+    ack_many = outcomes.ack_many
     fail = outcomes.fail
 
     heartbeat = leases.heartbeat

@@ -102,6 +102,17 @@ class EngineFace(Protocol):
         """Complete several jobs; all tokens are checked before anything is applied."""
         ...
 
+    def ack_many(
+        self,
+        ids: Sequence[str],
+        tokens: Sequence[str | None] | None,
+        results: Sequence[bytes | None] | None,
+        removes: Sequence[bool | None] | None,
+        now: int,
+    ) -> Work[list[int]]:
+        """Complete any number of jobs; all tokens are checked before anything is applied."""
+        ...
+
     def fail(
         self,
         job_id: str,

@@ -6,7 +6,7 @@ between another attempt and the dead letters (engine.md 4.2).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bunqueue import compiled
 from bunqueue.engine import keys, leases, proofs
@@ -27,6 +27,7 @@ from bunqueue.engine.places import (
     stop_ttl,
     take_out,
 )
+from bunqueue.engine.slices import COMMITTED, Work
 from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
 from bunqueue.engine.successors import succeed
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember, write_again
@@ -35,6 +36,13 @@ from bunqueue.errors import Refused
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
+# How much of a large batch is done between two looks at what was spent, and what it costs:
+# loadtests/hub.py ack-batch.
+CHECKED_PER_STEP = 500
+CHECKED_US = 1
+ACKED_PER_STEP = 50
+ACKED_US = 10
+
 ERROR_CHARS_MAX = 32_768  # a failure's text is cut, so that failures cannot fill the store
 STACK_LINES_MAX = 100  # engine.md 6.2
 STACK_CHARS_MAX = 32_768  # of all its lines; the same for them
@@ -42,6 +50,8 @@ HISTORY_MAX = 1000  # charged attempts kept per generation; as many as a job may
 CRON_KEY_PREFIX = "cron:"
 
 _hot: Any = compiled.part("hot")
+
+T = TypeVar("T")
 
 
 def ack(
@@ -198,15 +208,7 @@ def ack_batch(
         LeaseLost: A token is missing or wrong; nothing was applied.
         NotFound: An id is not running, or stands twice; the others were applied all the same.
     """
-    find = engine.index.get
-    jobs: list[Job | None] = []
-    for number, job_id in enumerate(ids):
-        job = find(job_id)
-        if job is not None and job.place == ACTIVE:
-            token = tokens[number] if tokens is not None else None
-            if token != job.token and (job_id, token) not in engine.retired:
-                leases.check_token(job, token)
-        jobs.append(job)
+    jobs = _checked(engine, ids, tokens)
     ignored: list[int] = []
     first: Refused | None = None
     for number, job in enumerate(jobs):
@@ -226,6 +228,63 @@ def ack_batch(
     if first is not None:
         raise first
     return ignored
+
+
+def _checked(
+    engine: "Engine", ids: Sequence[str], tokens: Sequence[str | None] | None
+) -> list[Job | None]:
+    """Return the jobs of a batch, None for those that are not there.
+
+    Raises:
+        LeaseLost: The token of an active one is missing or wrong.
+    """
+    find = engine.index.get
+    jobs: list[Job | None] = []
+    for number, job_id in enumerate(ids):
+        job = find(job_id)
+        if job is not None and job.place == ACTIVE:
+            token = tokens[number] if tokens is not None else None
+            if token != job.token and (job_id, token) not in engine.retired:
+                leases.check_token(job, token)
+        jobs.append(job)
+    return jobs
+
+
+def ack_many(
+    engine: "Engine",
+    ids: Sequence[str],
+    tokens: Sequence[str | None] | None,
+    results: Sequence[bytes | None] | None,
+    removes: Sequence[bool | None] | None,
+    now: int,
+) -> Work[list[int]]:
+    """Complete any number of jobs, in slices; all tokens are checked before anything is applied.
+
+    Returns, raises: As ``ack_batch``. A lease may be lost while the work is under way: that is
+        raised at its end, and of the others only the few that were to be completed with it are not.
+    """
+    for begin in range(0, len(ids), CHECKED_PER_STEP):
+        some = slice(begin, begin + CHECKED_PER_STEP)
+        jobs = _checked(engine, ids[some], _part(tokens, some))
+        now = yield len(jobs) * CHECKED_US
+    ignored: list[int] = []
+    first: Refused | None = None
+    for begin in range(0, len(ids), ACKED_PER_STEP):
+        some = slice(begin, begin + ACKED_PER_STEP)
+        lists = _part(tokens, some), _part(results, some), _part(removes, some)
+        try:
+            ignored += [begin + number for number in ack_batch(engine, ids[some], *lists, now)]
+        except Refused as refusal:
+            first = first or refusal
+        now = yield len(ids[some]) * ACKED_US
+    if first is not None:
+        yield COMMITTED
+        raise first
+    return ignored
+
+
+def _part(values: Sequence[T] | None, some: slice) -> Sequence[T] | None:
+    return None if values is None else values[some]
 
 
 def fail(

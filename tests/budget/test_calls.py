@@ -148,7 +148,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "ACK": (19, 11),
     "PUSHB": (317, 414),
     "PULLB": (616, 621),
-    "ACKB": (511, 266),
+    "ACKB": (514, 267),
 }
 
 

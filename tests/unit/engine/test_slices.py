@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
 from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
@@ -269,6 +271,125 @@ def test_a_broker_that_dies_midway_leaves_whole_slices(command: str) -> None:
 
     assert first != in_memory(world)
     assert committed == world.restart().counts()
+
+
+# -- a large ACKB ---------------------------------------------------------------------------------
+
+
+def pulled(world: World, count: int = MANY) -> tuple[list[str], list[str]]:
+    """Return ids and tokens of so many jobs that are active."""
+    ids: list[str] = []
+    tokens: list[str] = []
+    for begin in range(0, count, 1_000):
+        world.ok("PUSHB", queue="q", jobs=[{}] * min(1_000, count - begin))
+        answer = world.ok("PULLB", queue="q", count=1_000, owner="w", lockTtl=600_000)
+        ids += [job["id"] for job in answer["jobs"]]
+        tokens += answer["tokens"]
+    return ids, tokens
+
+
+def completed(world: World) -> int:
+    return in_memory(world)["completed", True]
+
+
+def test_a_large_ackb_is_done_in_bounded_steps_with_others_in_between(world: World) -> None:
+    ids, tokens = pulled(world)
+    answer = world.send("ACKB", ids=ids, tokens=tokens, results=list(range(MANY)))
+    counts = [completed(world)]
+    others = world.push("other")
+    assert others == world.pull("other")
+    while not answer.is_there:
+        world.settle()
+        world.engine.tick(world.now)
+        counts.append(completed(world))
+
+    assert {"ok": True} == answer.reply
+    assert MANY == counts[-1]
+    steps = [after - before for before, after in pairwise([0, *counts])]
+    assert 0 < max(steps) <= SLICE_US / ACKED_US + ACKED_PER_STEP
+    assert [str(number) for number in (0, MANY - 1)] == [
+        str(world.ok("GetResult", id=ids[number])["result"]) for number in (0, MANY - 1)
+    ]
+
+
+def test_an_ackb_of_a_thousand_is_an_ordinary_operation(world: World) -> None:
+    ids, tokens = pulled(world, 1_000)
+    answer = world.send("ACKB", ids=ids, tokens=tokens)
+    world.settle()
+
+    assert {"ok": True} == answer.reply
+
+
+def test_a_large_ackb_with_a_wrong_token_applies_nothing(world: World) -> None:
+    ids, tokens = pulled(world)
+    answer = world.send("ACKB", ids=ids, tokens=[*tokens[:-1], "wrong"])
+    awaited(world, answer)
+
+    assert answer.reply is not None
+    assert f"Invalid or expired lock token for job {ids[-1]}" == answer.reply["error"]
+    assert 0 == completed(world)
+
+
+@pytest.mark.parametrize("lists", [{"tokens": ["t"]}, {"results": [1] * MANY + [2]}])
+def test_a_large_ackb_whose_lists_differ_in_length_is_refused(
+    world: World, lists: dict[str, Any]
+) -> None:
+    (name,) = lists
+    text = f"ACKB {name} length must match ids length"
+
+    assert text == world.error("ACKB", ids=["a"] * MANY, **lists)
+
+
+def test_what_is_no_id_refuses_a_large_ackb(world: World) -> None:
+    ids, tokens = pulled(world)
+    answer = world.send("ACKB", ids=[*ids[:-1], 7], tokens=tokens)
+    awaited(world, answer)
+
+    assert answer.reply is not None
+    assert "ids must be an array of valid string job ids" == answer.reply["error"]
+    assert 0 == completed(world)
+
+
+def test_a_large_ackb_tells_which_had_no_effect(world: World) -> None:
+    ids, tokens = pulled(world)
+    late = [1, MANY - 1]
+    for number in late:
+        world.ok("ACK", id=ids[number], token=tokens[number])
+    answer = world.send("ACKB", ids=ids, tokens=tokens)
+    awaited(world, answer)
+
+    assert answer.reply is not None
+    assert not answer.reply["ok"]  # they ended by somebody's word, not by the broker's
+    assert MANY == completed(world)
+
+
+def test_a_lease_that_is_lost_while_a_large_ackb_is_under_way_is_told(world: World) -> None:
+    ids, tokens = pulled(world)
+    answer = world.send("ACKB", ids=ids, tokens=tokens)
+    world.ok("FAIL", id=ids[-1], token=tokens[-1], error="no")
+    awaited(world, answer)
+
+    assert answer.reply is not None
+    assert not answer.reply["ok"]
+    assert MANY - ACKED_PER_STEP <= completed(world) < MANY
+
+
+def test_a_commit_that_fails_in_a_large_ackb_undoes_its_slice_and_leaves_the_rest() -> None:
+    world = persistent_world()
+    ids, tokens = pulled(world)
+    answer = world.send("ACKB", ids=ids, tokens=tokens)
+    world.settle()
+    while not (after_first := completed(world)):
+        world.engine.tick(world.now)
+        world.settle()
+    world.storage.fails = True
+    world.engine.tick(world.now)
+    awaited(world, answer)
+    world.storage.fails = False
+
+    assert {"ok": False, "error": "Internal server error"} == answer.reply
+    assert after_first == completed(world)
+    assert MANY - after_first == in_memory(world)["active", True]
 
 
 def test_what_comes_while_a_large_queue_is_obliterated_stays(world: World) -> None:

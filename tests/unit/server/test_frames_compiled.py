@@ -407,6 +407,21 @@ def test_a_batch_that_fills_the_backlog_is_taken_whole() -> None:
     assert 0 == side.connection._runner.run(data, 0, NOW)[0]  # Python refuses the next one
 
 
+def test_an_ackb_that_is_done_in_slices_is_one_for_python() -> None:
+    side = Side(True, False, False)
+    runner = side.connection._runner
+    for count, is_for_python in ((1_001, True), (1_000, False)):
+        push = {"cmd": "PUSHB", "queue": "q", "jobs": [{}] * (count // 2)}
+        pull = {"cmd": "PULLB", "queue": "q", "owner": "w", "count": 1_000}
+        pushes = frame_of(msgpack.packb({"cmd": "PUSH", "queue": "q"})) * (count % 2)
+        data = pushes + frame_of(msgpack.packb(push)) * 2 + frame_of(msgpack.packb(pull)) * 2
+        assert len(data) == runner.run(data, 0, NOW)[0]
+        ids, tokens = zip(*pulled_in(side.broker.engine)[-count:], strict=True)
+        ack = frame_of(msgpack.packb({"cmd": "ACKB", "ids": ids, "tokens": tokens}))
+
+        assert is_for_python == (runner.run(ack, 0, NOW)[0] == 0)
+
+
 def test_a_completed_job_is_forgotten_by_both_alike() -> None:
     """A plain one compiled, one with an id of its own by Python."""
     python, compiled_one = Side(False, False, False), Side(True, False, False)
