@@ -157,9 +157,11 @@ class Queue(
         fields = self._fields(name, data, options)
         if self._batching is None or fields.get("durable") or not UNBATCHED.isdisjoint(fields):
             reply = self.connection.call({"cmd": "PUSH", "queue": self.queue_key, **fields})
-            job_id = str(reply["id"])
-        else:
-            job_id = (self._only_batcher or self._batcher()).add(fields)
+            return self._added(fields, str(reply["id"]))
+        job: Job[Any] = (self._only_batcher or self._batcher()).add(fields)
+        return job
+
+    def _added(self, fields: dict[str, Any], job_id: str) -> Job[Any]:
         return Job({**fields, "id": job_id, "queue": self.queue_key}, self.connection)
 
     def add_bulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -175,10 +177,7 @@ class Queue(
         """Add jobs in one command and return them in order. Waits."""
         entries = [self._entry(job) for job in jobs]
         ids = push_all(self.connection.call, self.queue_key, entries) if entries else []
-        return [
-            Job({**fields, "id": job_id, "queue": self.queue_key}, self.connection)
-            for fields, job_id in zip(entries, ids, strict=True)
-        ]
+        return [self._added(fields, job_id) for fields, job_id in zip(entries, ids, strict=True)]
 
     def _fields(self, name: str, data: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         if not options and not self.default_job_options:
@@ -210,6 +209,7 @@ class Queue(
                 world,
                 *self._batching,
                 observe=observer_of(self.connection),
+                made=self._added,
             )
             batcher = self._batchers.setdefault(world.name, made)
             if worlds.standard().is_native:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import signal
 import threading
@@ -156,6 +157,7 @@ def test_a_refused_batch_is_sent_again_one_by_one(broker: Broker) -> None:
 
 def test_callers_of_a_refused_batch_hear_as_soon_as_their_own_job_is_in(broker: Broker) -> None:
     heard: list[bool] = []
+    is_drained: list[bool] = []
 
     def refuse(job: Command) -> CommandError | None:
         if job.get("cmd") == "PUSH" and job["name"] == "c":
@@ -163,10 +165,12 @@ def test_callers_of_a_refused_batch_hear_as_soon_as_their_own_job_is_in(broker: 
             while "b" not in adds.outcomes and worlds.now() < deadline:
                 worlds.standard().sleep(0.001)
             heard.append("b" in adds.outcomes)
+            is_drained.append(batcher.drain(0))
         return CommandError("no batches") if "cmd" not in job else None
 
     broker.refuse = refuse
-    adds = Adds(batcher_on(broker, max_size=3))
+    batcher = batcher_on(broker, max_size=3)
+    adds = Adds(batcher)
     adds.add("first")
     broker.arrived.wait()
     for count, name in enumerate("ab", 1):
@@ -177,6 +181,8 @@ def test_callers_of_a_refused_batch_hear_as_soon_as_their_own_job_is_in(broker: 
 
     assert {name: f"id-{name}" for name in ("first", "a", "b", "c")} == adds.join()
     assert [True] == heard
+    assert [False] == is_drained
+    assert batcher.drain(10)
 
 
 def test_a_lost_batch_fails_all_its_callers_and_is_not_sent_again(broker: Broker) -> None:
@@ -271,6 +277,41 @@ def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broke
     assert batcher.drain(1)
 
 
+@pytest.mark.skipif(worlds.is_patched(), reason="with greenlets the last one ends the flush")
+def test_the_next_batch_leaves_once_half_of_the_threads_have_returned(broker: Broker) -> None:
+    returning: list[str] = []
+    others_may_return = threading.Event()
+
+    def made(fields: dict[str, Any], job_id: str) -> str:
+        if fields["name"] in "abcd":
+            returning.append(fields["name"])
+            if len(returning) > 2:
+                assert others_may_return.wait(10)
+        return job_id
+
+    batcher = AddBatcher(broker, "q", worlds.standard(), 4, 60_000, made=made)
+    adds = Adds(batcher)
+    adds.add("first")
+    broker.arrived.wait()
+    for count, name in enumerate("abc", 1):
+        adds.add(name)
+        adds.wait_until_waiting(count)
+    adds.add("d")
+    while len(returning) < 3:
+        worlds.standard().sleep(0.001)
+    broker.go_on.set()
+    while "first" not in adds.outcomes:
+        worlds.standard().sleep(0.001)
+    adds.add("next")
+    while "next" not in adds.outcomes:
+        worlds.standard().sleep(0.001)
+
+    assert 3 == len(returning)
+    others_may_return.set()
+    assert {name: f"id-{name}" for name in ("first", *"abcd", "next")} == adds.join()
+    assert batcher.drain(10)
+
+
 def test_another_caller_looks_at_the_clock_when_the_first_has_been_interrupted() -> None:
     is_held = gevent.event.Event()
     commands: list[Command] = []
@@ -283,7 +324,7 @@ def test_another_caller_looks_at_the_clock_when_the_first_has_been_interrupted()
         ids = [f"id-{job['name']}" for job in jobs]
         return {"ids": ids} if "jobs" in command else {"id": ids[0]}
 
-    batcher = AddBatcher(call, "emails", worlds.cooperative(), max_delay_ms=20)
+    batcher = AddBatcher(call, "emails", worlds.cooperative(), max_delay_ms=200)
     first = gevent.spawn(batcher.add, {"name": "first"})
     with gevent.Timeout(10):
         while not commands:
@@ -292,6 +333,8 @@ def test_another_caller_looks_at_the_clock_when_the_first_has_been_interrupted()
         while batcher.waiting < 3:
             gevent.sleep(0.001)
         killed.kill()
+        gevent.sleep(0.001)
+        assert 2 == batcher.waiting
         gevent.joinall(others)
 
         assert ["id-b", "id-c"] == [add.value for add in others]
@@ -446,6 +489,44 @@ def test_a_lone_add_interrupted_anywhere_keeps_no_turn(broker: Broker) -> None:
             break
         if not batcher.drain(0):
             stuck.append(point)
+        point += 1
+
+    assert point > 10
+    assert [] == stuck
+
+
+@pytest.mark.skipif(worlds.is_patched(), reason="a hub does not run Python's handlers")
+@pytest.mark.parametrize("max_size", [2, 50])
+def test_an_add_interrupted_anywhere_keeps_nobody_else_waiting(max_size: int) -> None:
+    """With 2 it sends the batch it has filled, with 50 the other one or it does in its turn."""
+    gc.collect()  # or what others have left is interrupted as it is freed
+    point, stuck, is_over = 1, [], False
+    while not is_over:
+        broker = Broker()
+        batcher = batcher_on(broker, max_size, max_delay_ms=500)
+        adds = Adds(batcher)
+        adds.add("first")
+        broker.arrived.wait()
+        adds.add("other")
+        adds.wait_until_waiting(1)
+        opened, has_left = batcher._open, threading.Event()
+
+        def go_on_once_it_waits(broker=broker, opened=opened, has_left=has_left) -> None:  # type: ignore[no-untyped-def]
+            while len(opened.jobs) < 2 and not has_left.is_set():
+                worlds.standard().sleep(0.0005)
+            broker.go_on.set()
+
+        helper = threading.Thread(target=go_on_once_it_waits)
+        helper.start()
+        is_over = not interrupted_at(point, lambda: batcher.add({"name": "it"}))  # noqa: B023
+        has_left.set()
+        helper.join(10)
+        outcomes = adds.join()
+        told = outcomes.get("other")
+        if told != "id-other" and not isinstance(told, ConnectionClosedError):
+            stuck.append((point, told))
+        if outcomes["first"] != "id-first" or not batcher.drain(1):
+            stuck.append((point, "flush"))
         point += 1
 
     assert point > 10
