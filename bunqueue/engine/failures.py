@@ -91,11 +91,18 @@ def _has_left(engine: "Engine", parent: Job) -> bool:
     return parent.place == GONE or has_successor(engine, parent)
 
 
-def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
-    """Do to the parent what the record says, if that still stands; harmless if it was done."""
+def apply(
+    engine: "Engine", parent: Job, record: Record, now: int, *, is_replay: bool = False
+) -> None:
+    """Do to the parent what the record says, if that still stands; harmless if it was done.
+
+    ``is_replay``: The record is from the file. Whether a parent has gone on in spite of the child
+    is told by its row, which has lost the dependency with all others; it may have got new ones.
+    """
     _, child_id, child_queue, mode, error, _ = record
     with parent.queue.shard.lock:
-        ties = parent.extra.flow
+        extra = parent.extra
+        ties = extra.flow
         if (
             ties is None
             or ties.records.get(child_id) != record
@@ -112,8 +119,9 @@ def apply(engine: "Engine", parent: Job, record: Record, now: int) -> None:
         dropped: set[str] = set()
         noted = _NOTED_IN.get(mode)
         if mode == CONTINUE:
-            if parent.place == PARKED:
+            if parent.place == PARKED and not (is_replay and child_id not in extra.depends_on):
                 dropped = ties.missing.copy()
+                engine.storage.rewritten(parent)
         else:
             dropped = {child_id}
         before = _do_without(engine, parent, dropped)
@@ -164,6 +172,8 @@ def _unapply(
     parent.extra.depends_on.update(depends_on)
     ties.missing |= missing
     register_under(engine, parent, depends_on)
+    if depends_on:
+        engine.storage.rewritten(parent)
     if noted is None:
         return
     if error_before is None:
@@ -219,4 +229,4 @@ def replay(engine: "Engine", rows: "Iterable[tuple[Any, ...]]", now: int) -> Non
             engine.storage.delete(FAILURES, record_key(parent_id, child_id))
             continue
         parent.extra.flow.records[child_id] = record
-        apply(engine, parent, record, now)
+        apply(engine, parent, record, now, is_replay=True)

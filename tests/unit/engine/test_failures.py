@@ -502,3 +502,24 @@ def test_a_running_parent_does_not_wait_for_a_failed_child_that_it_does_without(
     world.ok("MoveToWaitingChildren", id="p")
 
     assert ("failed", "waiting") == (world.state("c0"), world.state("p"))
+
+
+@pytest.mark.parametrize("restarts_before", [True, False])
+def test_a_parent_that_went_on_waits_for_a_new_child_only_over_a_restart(
+    restarts_before: bool,
+) -> None:
+    world = persistent_world()
+    push(world, **CONTINUE)
+    fail(world)
+    assert "waiting" == world.state("p")
+    world = world.restart() if restarts_before else world
+    world.push("z", jobId="new", **LINK)
+    assert "waiting-children" == world.state("p")
+
+    world = world.restart()
+
+    assert "waiting-children" == world.state("p")
+    assert {"q:c0": "boom"} == failed(world)
+    complete(world, "new", "z")
+    assert "waiting" == world.state("p")
+    assert "waiting" == world.restart().state("p")
