@@ -25,12 +25,15 @@ class Crons:
     def __init__(self) -> None:
         # Name -> numbers and ids of the jobs that were made since it was defined.
         self._made: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
+        self._seen: set[tuple[int, str]] = set()  # all that were ever made
         self._owed: Counter[str] = Counter()  # runs that were written before it was deleted
 
     def appeared(self, new: Picture) -> None:
         """A job is there that was not before."""
-        if new.name.startswith(PREFIX):
-            self._made[new.name.removeprefix(PREFIX)].add((new.seq, new.id))
+        job = new.seq, new.id
+        if new.name.startswith(PREFIX) and job not in self._seen:  # else a removal was undone
+            self._seen.add(job)
+            self._made[new.name.removeprefix(PREFIX)].add(job)
 
     def overlap(self, pictures: Mapping[int, Picture]) -> None:
         """Of the jobs that one scheduler keeps apart, one lives at most."""
