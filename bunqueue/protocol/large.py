@@ -60,6 +60,7 @@ CONTAINERS_PER_US: Final = 5  # to make, check and collect
 TEXT_BYTES_PER_US: Final = 500  # decoded, or counted
 COPIED_BYTES_PER_US: Final = 5_000
 ITEM_US: Final = 2
+SKIPPED_PER_US: Final = 8
 STEP_US: Final = 3
 PACKED_BYTES_PER_US: Final = 15
 FREED_PER_US: Final = 10
@@ -323,6 +324,7 @@ class _Reader:
         """Skip so many values."""
         unpacker = msgpack.Unpacker(read_size=WINDOW_BYTES, max_buffer_size=FRAME_BYTES_MAX)
         fed = begin = self._at
+        left = count
         while count:
             try:
                 unpacker.skip()
@@ -332,7 +334,8 @@ class _Reader:
                     raise InvalidFrame("the value is not complete") from None
                 unpacker.feed(self._body[fed : fed + WINDOW_BYTES])
                 fed += WINDOW_BYTES
-                yield WINDOW_BYTES // BYTES_PER_US
+                yield WINDOW_BYTES // BYTES_PER_US + (left - count) // SKIPPED_PER_US
+                left = count
             except ValueError as error:
                 raise InvalidFrame(str(error)) from error
         self._at = begin + unpacker.tell()

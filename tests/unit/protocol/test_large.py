@@ -180,6 +180,17 @@ def test_members_of_the_request_itself_are_counted() -> None:
     assert refusal({f"{n:02d}": [] for n in range(300)} | {"reqId": 1}, 250) is not None
 
 
+def test_what_is_passed_over_in_a_refused_frame_has_its_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large, "CONTAINERS_MAX", 0)
+    costs: list[int] = []
+    with pytest.raises(TooManyContainers):
+        costs.extend(decode_large(memoryview(msgpack.packb([[]] * LISTS)), []))
+
+    assert LISTS / large.SKIPPED_PER_US <= sum(costs)
+
+
 def test_a_list_of_too_many_is_no_request() -> None:
     told = refusal([[]] * 300, 250)
 
