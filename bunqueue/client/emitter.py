@@ -46,7 +46,11 @@ class EventEmitter:
     def once(self, event: str, listener: Listener) -> Self:
         """Call ``listener`` at the next ``event`` only."""
         with self._listeners_lock:
-            self._once[event] = (*self._once.get(event, ()), listener)
+            is_late = event in self._lasting
+            if not is_late:
+                self._once[event] = (*self._once.get(event, ()), listener)
+        if is_late:
+            self._tell_late(listener)
         return self
 
     def off(self, event: str, listener: Listener) -> Self:

@@ -696,6 +696,13 @@ class Worker(EventEmitter, ManualControl):
             self.stalls.open()
         return added
 
+    def once(self, event: str, listener: Any) -> Self:
+        """Call ``listener`` at the next ``event`` only; ``ready`` is replayed to a late one."""
+        EventEmitter.once(self, event, listener)
+        if event == "stalled" and self.is_started:
+            self.stalls.open()
+        return self
+
     def _tell_late(self, listener: Any) -> None:
         self.mailbox.post(listener)
 

@@ -721,3 +721,27 @@ def test_handlers_of_two_workers_may_close_their_group(broker: FakeBroker, make:
 
     assert all(worker.closed.wait(WAIT_S) for worker in group.workers)
     assert [False, False] == closed
+
+
+def test_who_listens_once_and_late_hears_that_it_is_ready(make: Workers) -> None:
+    heard = threading.Event()
+    worker = make(lambda _job: None)
+    worker.start()
+    worker.wait_until_ready()
+    until(lambda: not worker.mailbox._calls)
+
+    worker.once("ready", heard.set)
+
+    assert heard.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("how", ["on", "once"])
+def test_a_late_listener_of_stalls_has_the_broker_asked(
+    how: str, broker: FakeBroker, make: Workers
+) -> None:
+    worker = make(lambda _job: None)
+    worker.start()
+
+    getattr(worker, how)("stalled", lambda *_args: None)
+
+    assert "q" == broker.server.wait_for("SubscribeEvents")["queue"]
