@@ -23,6 +23,7 @@ from bunqueue.client.endpoint import (
     Endpoint,
     TlsOption,
 )
+from bunqueue.client.link import Slots
 from bunqueue.client.pool import LinkPool, hello_command
 from bunqueue.client.telemetry import Telemetry, TelemetryHandler
 from bunqueue.client.types import LoggerLike
@@ -40,6 +41,7 @@ from bunqueue.errors import (
 LEASE_TEXTS = ("Invalid or expired lock token", "Lock token required", "not in processing state")
 SEND_FAILED_TEXT = "send failed"  # how link.py begins what a write could not do
 RATE_LIMIT_TEXT = "Rate limit exceeded"
+WAITS_PER_LINK_MAX = 40  # of the 50 commands that a broker runs for a connection, wire.md 1.5
 
 _all: WeakSet[Connection] = WeakSet()
 
@@ -117,6 +119,7 @@ class Connection:
         self._pools: dict[str, Any] = {}
         self._pool: Any = None  # the only pool of a plain process
         self._subscriptions: list[Any] = []
+        self._wait_slots: dict[str, Slots] = {}
         self._commands = 0
         self._errors = 0
         self._latency_s = 0.0
@@ -207,6 +210,21 @@ class Connection:
             return False
         data = reply.get("data")
         return isinstance(data, dict) and bool(data.get("pong"))
+
+    def wait_slots(self) -> Slots | None:
+        """Return what bounds the ``WaitJob`` of the caller's world; None where nothing need.
+
+        A broker runs 50 commands of a connection at once and reads no further one meanwhile. So
+        waits are bounded here, or fifty of them would hold up every other command.
+        """
+        if self.embedded:
+            return None
+        world = worlds.current()
+        slots = self._wait_slots.get(world.name)
+        if slots is None:
+            made = Slots(world, WAITS_PER_LINK_MAX * self.pool_size)
+            slots = self._wait_slots.setdefault(world.name, made)
+        return slots
 
     @property
     def tells_failures(self) -> bool:
@@ -361,6 +379,7 @@ class Connection:
         self._pools = {}
         self._pool = None
         self._subscriptions = []
+        self._wait_slots = {}
 
     def __enter__(self) -> Connection:
         return self

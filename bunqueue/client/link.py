@@ -375,7 +375,7 @@ class Slots:
         self._on_wait = on_wait
         self._world = world
         self._lock = world.lock()
-        self._free = count
+        self._count = self._free = count
         self._queue: deque[Gate] = deque()
         self._is_open = False
 
@@ -383,6 +383,11 @@ class Slots:
     def waiting(self) -> int:
         """How many callers are parked."""
         return len(self._queue)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more than half of the slots are taken."""
+        return 2 * self._free < self._count
 
     def take(self, deadline: float | None, taken: list[bool]) -> bool:
         """Take a slot, waiting for one; False when the deadline comes first.

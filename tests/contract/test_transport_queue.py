@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bunqueue import CommandError, FlowProducer, Job, QueueGroup
+from bunqueue.client.worlds import is_patched
 from tests.support.transports import Transport, tcp_broker, transport
 
 __all__ = ["tcp_broker", "transport"]
@@ -353,3 +354,48 @@ def test_a_handler_may_close_its_own_group(transport: Transport) -> None:
 
     assert worker.closed.wait(10)
     assert "completed" == transport.queue().get_state(job.id)
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+def test_many_who_wait_for_jobs_hold_nobody_else_up(transport: Transport) -> None:
+    """A broker runs 50 commands of a connection at once, and reads no further one meanwhile."""
+    queue = transport.queue(command_timeout=3)
+    jobs = [queue.add("x", delay=FAR_MS) for _ in range(60)]
+    results: list[Any] = []
+    waiting = [
+        threading.Thread(target=lambda job=job: results.append(queue.wait_for_job(job.id, 60_000)))
+        for job in jobs
+    ]
+    for thread in waiting:
+        thread.start()
+
+    pings = []
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        pings.append(queue.ping())
+    assert all(pings)
+
+    queue.promote_jobs()
+    transport.worker(lambda _job: 7, concurrency=8)
+    for thread in waiting:
+        thread.join(30)
+    assert [7] * 60 == results
+
+
+@pytest.mark.skipif(not is_patched(), reason="threads cannot be killed")
+def test_those_who_have_left_their_wait_hold_nobody_else_up(transport: Transport) -> None:
+    """The broker goes on waiting for them, for as long as it was told to."""
+    import gevent
+
+    queue = transport.queue(command_timeout=3)
+    job = queue.add("x", delay=FAR_MS)
+
+    def leave() -> None:
+        with gevent.Timeout(0.2, False):
+            queue.wait_for_job(job.id)
+
+    gevent.joinall([gevent.spawn(leave) for _ in range(60)])
+
+    assert queue.ping()
