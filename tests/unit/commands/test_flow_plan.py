@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue.commands.flow_plan import FLOW_JOBS_MAX
+from bunqueue.commands.flow_plan import FLOW_JOBS_MAX, ORDERED_PER_STEP, planned
 from tests.support.engine import World
 from tests.support.flows import flow_child, flow_parent
 
@@ -200,3 +200,13 @@ def test_the_data_of_all_jobs_together_has_a_size(
 
     assert "flow data is too large (max 64MB per atomic batch)" == world.error("PUSHF", jobs=jobs)
     world.ok("PUSHF", jobs=jobs[:3])
+
+
+def test_how_many_jobs_hang_together_is_checked_in_steps(world: World) -> None:
+    """The engine may let others in wherever the plan yields."""
+    jobs = [one(f"j{number}") for number in range(80)]
+
+    steps = list(planned(jobs, world.engine))
+
+    assert [job["id"] for job in jobs] == [step.id for step in steps if step is not None]
+    assert 80 + 2 * 80 // ORDERED_PER_STEP == steps.count(None)
