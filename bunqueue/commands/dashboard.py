@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from bunqueue.commands.crons import described
+from bunqueue.commands.job_wire import list_header, narrowed, pack_listing
 from bunqueue.commands.metrics import BYTES_PER_MB
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
@@ -11,7 +12,7 @@ from bunqueue.commands.worker_register import workers_listed
 from bunqueue.engine.job import Job
 from bunqueue.engine.latency import Histogram
 from bunqueue.engine.slices import Work
-from bunqueue.protocol.codec import unpack
+from bunqueue.protocol.codec import pack, pack_for
 from bunqueue.protocol.fields import Flag, Number, QueueName
 from bunqueue.protocol.replies import Reply
 
@@ -21,6 +22,9 @@ DLQ_PREVIEW: Final = 10
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 LATENCIES: Final = ("push", "pull", "ack")
 JOBS_SHOWN: Final = ("waiting", "active", "delayed", "paused")
+
+_DATA: Final = b"\x82\xa2ok\xc3\xa4data"
+_DLQ_PREVIEW: Final = pack("dlqPreview")
 
 
 @command("DashboardOverview")
@@ -86,20 +90,12 @@ def dashboard_queue(peer: Peer, request: Request) -> Work[Reply]:
     completed, failed = engine.queue_totals(name)
     counts = yield from engine.counts(name, now)
     dead = yield from engine.list_dead(name, None, DLQ_PREVIEW, now)
+    shown, (preview,) = yield from pack_listing((_previewed(job, peer.int64),) for job in dead)
     data: dict[str, Any] = {
         "name": name,
         "counts": {**counts, "totalCompleted": completed, "totalFailed": failed},
         "paused": engine.is_paused(name),
         "priorityCounts": (yield from engine.counts_per_priority(name)),
-        "dlqPreview": [
-            {
-                "id": job.id,
-                "data": unpack(job.data),
-                "attempts": job.attempts,
-                "createdAt": float(job.created_at),
-            }
-            for job in dead
-        ],
         "timestamp": float(now),
     }
     if request.get("includeJobs"):
@@ -110,7 +106,15 @@ def dashboard_queue(peer: Peer, request: Request) -> Work[Reply]:
         for state in JOBS_SHOWN:
             jobs = yield from engine.list_jobs(name, (state,), most, 0, True, now)
             data["jobs"][state] = _shown(jobs)
-    return {"ok": True, "data": data}
+    head = _DATA + bytes((0x80 | (len(data) + 1),)) + pack_for(data, peer.int64)[1:]
+    return b"".join((head, _DLQ_PREVIEW, list_header(shown), *preview))
+
+
+def _previewed(job: Job, int64: bool) -> bytes:
+    """Return what is shown of a dead letter, packed; the payload is copied as it is stored."""
+    data = job.data if int64 else narrowed(job.data)
+    rest = {"id": job.id, "attempts": job.attempts, "createdAt": float(job.created_at)}
+    return bytes((0x80 | (len(rest) + 1),)) + pack(rest)[1:] + pack("data") + data
 
 
 def _shown(jobs: Sequence[Job]) -> list[dict[str, Any]]:

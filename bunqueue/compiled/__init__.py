@@ -16,7 +16,7 @@ from typing import Any, Final
 
 PURE_VARIABLE: Final = "BUNQUEUE_PURE"
 # Raised with what the parts offer: a checkout whose parts were built before runs the Python.
-CONTRACT: Final = 10
+CONTRACT: Final = 11
 
 
 def part(name: str) -> Any | None:

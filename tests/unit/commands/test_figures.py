@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bunqueue import compiled
 from tests.support.engine import World
+from tests.unit.test_traps import calls_of
 
 
 @pytest.fixture
@@ -102,3 +104,23 @@ def test_an_embedded_broker_has_no_figures_for_prometheus() -> None:
     reply = dispatch(LocalPeer(broker), {"cmd": "Prometheus"})
 
     assert {"ok": False, "error": "Prometheus figures come from a server"} == reply
+
+
+@pytest.mark.skipif(not compiled.IS_COMPILED, reason="pure Python decodes what may be too wide")
+def test_a_preview_of_dead_letters_decodes_no_payload(world: World) -> None:
+    data = [2**40, *(number / 7 for number in range(20_000))]
+    job_id = world.push(data=data, maxAttempts=1)
+    world.pull()
+    world.ok("FAIL", id=job_id)
+    previews = []
+
+    calls = calls_of(
+        lambda: previews.extend(world.ok("DashboardQueue", queue="q")["data"]["dlqPreview"])
+    )
+
+    (preview,) = previews
+    assert float is type(preview["data"][0])
+    assert (job_id, data, 1, float(world.now)) == tuple(
+        preview[name] for name in ("id", "data", "attempts", "createdAt")
+    )
+    assert calls < 1_000
