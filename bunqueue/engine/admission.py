@@ -328,26 +328,29 @@ def push_many(
         return answer
     custom_ids = [None if own is None else _custom_id(own) for own in owns]
     named = dict.fromkeys(filter(None, custom_ids))
-    if owns.count(None) < len(owns):
+    are_plain = owns.count(None) == len(owns)
+    if not are_plain:
         _check_edges(engine, entries, custom_ids, named)
     yield len(entries)
     hidden: list[Hidden] = []
     with arriving(engine, named, keys, lambda: [job for job, *_ in hidden]):
         try:
             answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
-            by_parent = _linked(engine, hidden, entries, answer)
+            by_parent = [] if are_plain else _linked(engine, hidden, entries, answer)
         except (Refused, StorageFailed):
             _withdraw_all(engine, hidden)
             raise
+        # What follows is one batch, and so one step of the hub: 0.3 us a job, 0.6 in pure Python.
+        added = engine.storage.added
         for job, ended, robbed, _, _ in hidden:
             if job.place == ADMITTED:  # it has not been obliterated meanwhile
-                engine.storage.added(job)
+                added(job)
             for gone, _ in ended:
                 engine.storage.removed(gone)
             if robbed is not None:
                 engine.storage.rewritten(robbed)
         _link_all(engine, by_parent, now)
-        is_durable = True in [bool(job.options.durable) for job, *_ in hidden]
+        is_durable = not are_plain and any([job.options.durable for job, *_ in hidden])
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
     for some in parts(hidden, ADMITTED_PER_STEP):
