@@ -137,12 +137,12 @@ class AckBatcher:
         else:
             error = _mark_ignored(items, reply)
         finally:
-            with self._lock:
-                self._unsettled -= len(settled)  # first: a listener may wait for the worker's end
             for item in settled:
                 item.settle(error)
             if settled and self._observe is not None:
                 self._observe("ack_flush", size=len(items), ok=error is None)
+            with self._lock:
+                self._unsettled -= len(settled)
         if not settled:
             middle = len(items) // 2
             try:

@@ -54,10 +54,15 @@ class Context:
 
 
 class Outcomes:
-    """The part of a worker that runs handlers and reports."""
+    """The part of a worker that runs handlers and reports.
+
+    Attributes:
+        telling: Identities of the threads or greenlets in which listeners of outcomes run.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self.telling: set[int] = set()
 
     def run(self, delivery: Delivery) -> None:
         """Run one delivery from ``active`` to the free slot. Never raises. Waits."""
@@ -352,14 +357,23 @@ class Outcomes:
         worker.processed += 1
         worker.note_finished()
         if worker.has_listeners("completed"):
-            worker.emit("completed", delivery.job, result)
+            self._tell("completed", delivery.job, result)
 
     def _failed(self, delivery: Delivery, error: BaseException | None) -> None:
         worker = self._worker
         worker.failed += 1
         worker.note_finished()
         if worker.has_listeners("failed"):
-            worker.emit("failed", delivery.job, error)
+            self._tell("failed", delivery.job, error)
+
+    def _tell(self, event: str, job: Job[Any], what: Any) -> None:
+        """Call listeners, who may close the worker but cannot wait for its end: it waits for us."""
+        ident = get_ident()
+        self.telling.add(ident)
+        try:
+            self._worker.emit(event, job, what)
+        finally:
+            self.telling.discard(ident)
 
     def _trouble(self, cmd: str, error: BaseException) -> None:
         self._worker.logger.warning("%s failed error=%s", cmd, error)

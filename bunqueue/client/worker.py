@@ -666,9 +666,9 @@ class Worker(EventEmitter, ManualControl):
     def is_own_code(self) -> bool:
         """Tell whether a handler or a listener asks, for whose end a close would have to wait."""
         ident = threading.get_ident()
-        return self.mailbox.runner == ident or any(
-            delivery.runner == ident for delivery in list(self.active.values())
-        )
+        if ident == self.mailbox.runner or ident in self._outcomes.telling:
+            return True
+        return any(delivery.runner == ident for delivery in list(self.active.values()))
 
     @property
     def has_run_its_jobs(self) -> bool:

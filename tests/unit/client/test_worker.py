@@ -745,3 +745,23 @@ def test_a_late_listener_of_stalls_has_the_broker_asked(
     getattr(worker, how)("stalled", lambda *_args: None)
 
     assert "q" == broker.server.wait_for("SubscribeEvents")["queue"]
+
+
+def test_a_listener_may_close_the_worker_when_an_outcome_came_through_late(
+    broker: FakeBroker, make: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bunqueue.client.late.RETRY_S", (0.01,))
+
+    def cut(_message: Message) -> Any:
+        if len(broker.of("ACK")) == 1:
+            broker.server.connections[-1].close()
+            return "silence"
+        return None
+
+    broker.answers["ACK"] = cut
+    broker.add("a")
+    worker = make(lambda _job: None, heartbeat_interval_s=0)
+    worker.on("completed", lambda *_args: worker.close())
+    worker.start()
+
+    assert worker.closed.wait(WAIT_S)
