@@ -127,6 +127,7 @@ class Cron:
         executions: Jobs it has made.
         next_run: Planned moment of the next one, epoch ms.
         fired_at: When it fired last, epoch ms, 0 for not since the start.
+        pending: Runs that are still being written; their jobs come after that.
         doubt: Why ``next_run`` has to be looked at before it is obeyed, "" for no reason.
         stamp: Counts its entries in the timetable; those of an older stamp are stale.
     """
@@ -139,6 +140,7 @@ class Cron:
         "executions",
         "next_run",
         "fired_at",
+        "pending",
         "doubt",
         "stamp",
     )
@@ -147,6 +149,7 @@ class Cron:
         self.executions = 0
         self.next_run = 0
         self.fired_at = 0
+        self.pending = 0
         self.doubt = ""
         self.stamp = 0
         self.define(definition, timetable)

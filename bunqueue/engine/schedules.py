@@ -143,6 +143,7 @@ def _fire(engine: "Engine", cron: Cron, served: dict[str, bool], now: int) -> No
         return
     before = planned_at, following, cron.fired_at
     cron.executions += 1
+    cron.pending += 1
     cron.fired_at = now
     store(engine, cron)
     engine.storage.sync(_unfire, (engine, cron, before, now), _push)
@@ -162,11 +163,15 @@ def _why_not(engine: "Engine", cron: Cron, served: dict[str, bool], now: int) ->
         return "overlap"
     key = definition.key
     queue = engine.queues.get(definition.queue)
-    if key is None or queue is None:
+    if key is None or keys.strategy(cron.options) != "reject":
+        return None
+    if cron.pending:
+        return "overlap"
+    if queue is None:
         return None
     with queue.shard.lock:
         owner = keys.owner_of(queue, key, now)
-        if owner is None or keys.strategy(cron.options) != "reject":
+        if owner is None:
             return None
         if engine.listeners:
             emit(engine, "duplicated", queue.name, owner.id, now)
@@ -183,6 +188,7 @@ def _is_served(engine: "Engine", queue_name: str, now: int) -> bool:
 def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int) -> None:
     """Make the job of a run that has been written."""
     definition = cron.definition
+    cron.pending -= 1
     engine.schedules.fired += 1
     waits = engine.storage.answer_waits
     try:
@@ -204,6 +210,7 @@ def _unfire(engine: "Engine", cron: Cron, before: tuple[int, int, int], now: int
     """Undo a run that could not be written: it is due again a little later."""
     planned_at, following, fired_at = before
     cron.executions -= 1
+    cron.pending -= 1
     cron.fired_at = fired_at
     if engine.schedules.by_name.get(cron.name) is not cron:
         return

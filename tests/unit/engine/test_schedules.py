@@ -899,3 +899,30 @@ def _any_cron(world: World) -> Any:
     if not world.engine.schedules.by_name:
         every(world)
     return world.engine.schedules.by_name["c"]
+
+
+def test_a_run_that_is_still_being_written_keeps_the_next_one_out() -> None:
+    world = persistent_world()
+    world.ok("Cron", name="n", queue="q", repeatEvery=1_000, maxLimit=3)
+    for _ in range(4):  # the disk takes its time
+        world.clock.ms += 1_000
+        world.engine.tick(world.now)
+    world.settle()
+
+    assert 1 == world.ok("CronGet", name="n")["cron"]["executions"]
+    assert 1 == world.ok("Count", queue="q")["count"]
+
+
+def test_a_run_that_could_not_be_written_keeps_nothing_out() -> None:
+    world = persistent_world()
+    world.ok("Cron", name="n", queue="q", repeatEvery=1_000, maxLimit=3)
+    world.clock.ms += 1_000
+    world.engine.tick(world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    world.forward(1_000)
+
+    assert 1 == world.ok("CronGet", name="n")["cron"]["executions"]
+    assert 1 == world.ok("Count", queue="q")["count"]
