@@ -26,7 +26,7 @@ from tests.model.checks import unchecked
 from tests.model.machine import Histories, forget_world, the_world
 from tests.model.run import run
 
-BATCH: Final = 4
+BATCH: Final = 12
 
 
 def main() -> int:

@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from bunqueue.engine.engine import _fnv1a
+from tests.model import kills
 from tests.model.checks import checks
 from tests.model.episodes import EPISODES, Episode
 from tests.model.oracle import HOUR_MS, Job, Oracle
-from tests.model.world import World
+from tests.model.world import KILL, World
+
+assert kills  # its stories are among the others
 
 SHARDS: Final = 64
 STEP_MS: Final = 2 * HOUR_MS
@@ -66,9 +69,9 @@ class Histories(RuleBasedStateMachine):
         self.is_sound = False
         self.world.counts["histories"] += 1
 
-    @initialize()
-    def start(self) -> None:
-        """Give the queues their names, and switch off what needs silence to be measured."""
+    @initialize(jobs=st.lists(options, min_size=2, max_size=8))
+    def start(self, jobs: list[dict[str, Any]]) -> None:
+        """Name the queues, switch off what needs silence to be measured, push the first jobs."""
         first = self.world.name("a")
         names = (self.world.name("q") for _ in itertools.count())
         beside = next(n for n in names if _fnv1a(n) % SHARDS == _fnv1a(first) % SHARDS)
@@ -77,6 +80,8 @@ class Histories(RuleBasedStateMachine):
         for queue in self.queues:
             self.world.ok("SetStallConfig", queue=queue, config={"enabled": False})
         self.is_sound = True
+        for number, given in enumerate(jobs):
+            self._push(number % 3, self.world.name("j"), given, durable=number % 2 == 0)
 
     # --- getting in ---
 
@@ -267,7 +272,7 @@ class Histories(RuleBasedStateMachine):
             self._moved(job, now, 0)
 
     @rule(which=choices, cmd=st.sampled_from(("Cancel", "Discard")))
-    @checks("I4", "I10")
+    @checks("I4")
     def end_unworked(self, which: int, cmd: str) -> None:
         """A discarded job is kept as a dead letter, whatever removeOnFail says of failures."""
         job = self._any(which, "queued")
@@ -417,12 +422,13 @@ class Histories(RuleBasedStateMachine):
     def episode(self, which: Episode) -> None:
         """A short story in a queue of its own; the others do not notice."""
         self.world.counts["episodes"] += 1
-        which(self.world)
+        for end in which(self.world) or ():
+            (self.kill if end == KILL else self.stop)()
 
     # --- looking ---
 
     @rule()
-    @checks("I1", "I2", "I42", "I43", "I47")
+    @checks("I1", "I2", "I10", "I42", "I43", "I47")
     def audit(self) -> None:
         """All that readers are told is what the model says."""
         for reader in ("Stats", "CompactMemory", "Metrics"):

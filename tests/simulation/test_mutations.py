@@ -242,7 +242,7 @@ def who_replaces_another_is_admitted_later(patch: Patch) -> None:
         if owner is None or owner.place != "queued" or keys.strategy(rest[2]) != "replace":
             return admit(engine, queue_name, *rest)
         moves.cancel(engine, owner.id, now)
-        engine.timers.add(now + LATE_MS, lambda _n: admit(engine, queue_name, *rest))
+        engine.timers.add(now + LATE_MS, lambda *_: admit(engine, queue_name, *rest))
         return "later"
 
     admit = Engine.push

@@ -38,7 +38,11 @@ class BrokerProcess:
         data_path: Its file, None for memory.
         log_path: Everything the process printed, over all its lives.
         process: The running process, None when there is none.
+        start_s_max, stop_s_max: How long it may take.
     """
+
+    start_s_max = START_S_MAX
+    stop_s_max = STOP_S_MAX
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class BrokerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + self.start_s_max
         while not accepts(self.host, self.port):
             status = self.process.poll()
             if status is not None or time.monotonic() > deadline:
@@ -105,10 +109,11 @@ class BrokerProcess:
             self.process.wait()
             self.process = None
 
-    def terminate(self, signal_number: int = signal.SIGTERM, timeout_s: float = STOP_S_MAX) -> int:
+    def terminate(self, signal_number: int = signal.SIGTERM, timeout_s: float | None = None) -> int:
         """Ask it to stop and return its exit status. Waits."""
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(signal_number)
+        timeout_s = self.stop_s_max if timeout_s is None else timeout_s
         try:
             status = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

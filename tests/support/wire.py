@@ -62,6 +62,10 @@ class Reader:
         (size,) = struct.unpack(">I", self._exactly(4))
         return msgpack.unpackb(self._exactly(size), strict_map_key=False)
 
+    def send(self, request: dict[str, Any]) -> None:
+        """Send a request, whose answer is read later."""
+        self.sock.sendall(frame(request))
+
     def call(self, request: dict[str, Any]) -> Any:
         """Send a request and return the next frame's value."""
         self.sock.sendall(frame(request))
