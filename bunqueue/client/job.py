@@ -87,7 +87,7 @@ class Job(JobFields[Data]):
     def _bound(self) -> Any:
         """Return the connection, which a job made by hand does not have."""
         if self._conn is None:
-            raise RuntimeError("job is not bound to a connection")
+            raise RuntimeError("Job is not bound to a connection")
         return self._conn
 
     def _call(self, command: dict[str, Any]) -> dict[str, Any]:

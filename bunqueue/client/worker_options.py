@@ -24,7 +24,7 @@ def concurrency(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError("concurrency must be an int")
     if value < 1:
-        raise ValueError("concurrency must be at least 1")
+        raise ValueError("concurrency must be >= 1")
     return value
 
 

@@ -337,9 +337,9 @@ class Bunqueue(AppQueue):
 def _check_modes(*modes: Any) -> None:
     count = sum(1 for mode in modes if mode)
     if count == 0:
-        raise ValueError('a Bunqueue needs one of "processor", "routes" and "batch"')
+        raise ValueError('Bunqueue requires "processor", "routes", or "batch"')
     if count > 1:
-        raise ValueError('a Bunqueue takes only one of "processor", "routes" and "batch"')
+        raise ValueError('Bunqueue: use only one of "processor", "routes", or "batch"')
 
 
 def _sorted_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -114,5 +114,5 @@ def test_a_started_worker_keeps_its_options(monkeypatch):
 
 
 def test_a_value_that_a_worker_refuses_is_bad_usage():
-    with pytest.raises(UsageError, match="concurrency must be at least 1"):
+    with pytest.raises(UsageError, match="concurrency must be >= 1"):
         workers_of(f"{HERE}:handler", ["a"], {"concurrency": 0}, {"autorun": False}, {})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bunqueue import Connection, Queue, Worker
+from bunqueue import Bunqueue, Connection, Job, Queue, Worker
 from tests.support.fake_server import FakeServer
 
 # Arguments for methods that cannot do without.
@@ -125,3 +125,25 @@ def test_a_worker_shows_its_parts_under_the_old_names(server: FakeServer) -> Non
         assert worker._run_thread is not None
 
     assert "RegisterWorker" in server.commands
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: Worker("q", print, concurrency=0), ValueError, "concurrency must be >= 1"),
+        (lambda: Bunqueue("q"), ValueError, 'Bunqueue requires "processor", "routes", or "batch"'),
+        (
+            lambda: Bunqueue("q", processor=print, routes={"x": print}),
+            ValueError,
+            'Bunqueue: use only one of "processor", "routes", or "batch"',
+        ),
+        (lambda: Job({"id": "1"}).log("x"), RuntimeError, "Job is not bound to a connection"),
+    ],
+)
+def test_errors_read_as_those_of_the_official_client(
+    call: Any, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+
+    assert text == str(caught.value)
