@@ -449,7 +449,9 @@ class Engine(EngineFields):
         workers.unregister_all_of(self, peer)
         held = list(peer.held.items())
         peer.held.clear()
+        waits = self.storage.answer_waits
         self.run(self._letting_go(held, now), now)
+        self.storage.answer_waits = waits  # nobody has asked, and the next command is another's
 
     def _letting_go(self, held: "list[tuple[Job, Delivery]]", now: int) -> slices.Work[None]:
         for some in slices.parts(held, RELEASED_PER_STEP):

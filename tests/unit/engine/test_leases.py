@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bunqueue.engine import suspects
-from tests.support.engine import ScriptedStorage, World
+from tests.support.engine import ScriptedStorage, World, persistent_world
 
 ID = "the-job"
 E1 = f"Job not found or not in processing state: {ID}"
@@ -700,3 +700,23 @@ def test_a10_what_must_wait_for_another_is_stored_with_its_later_turn() -> None:
 
     assert "delayed" == world.state("job-1")
     assert "delayed" == world.restart().state("job-1")
+
+
+def test_what_follows_from_a_closed_connection_leaves_no_answer_waiting() -> None:
+    world = persistent_world()
+    world.ok("SetStallConfig", queue="q", config={"maxStalls": 1})
+    world.ok("SetDlqConfig", queue="q", config={"maxEntries": 1})
+    world.push(jobId="old")
+    world.ok("Discard", id="old")
+    world.push(jobId="lost")
+    peer = world.connect()
+    world.lease(peer=peer)
+
+    world.engine.peer_closed(peer, world.now)
+    world.storage.fails = True
+    pushed = world.send("PUSH", queue="q", priority=1)
+    world.settle()
+
+    assert "failed" == world.state("lost")
+    assert pushed.reply is not None
+    assert pushed.reply["ok"]
