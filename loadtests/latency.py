@@ -16,9 +16,9 @@ Options:
   --engines=NAMES   Some of compiled, pure, reference; commas between them.
   --connections=N   How many in all. [default: 1000]
   --rate=N          Jobs a second that all servers are given. [default: 500]
-  --ours-rate=N     Jobs a second that only ours is given; 0 leaves that out. [default: 4000]
-  --seconds=S       How long each is measured. [default: 15]
-  --repeats=N       Fresh servers so many times. [default: 3]
+  --ours-rate=N     Jobs a second that only ours is given; 0 leaves that out. [default: 2000]
+  --seconds=S       How long each is measured. [default: 10]
+  --repeats=N       Fresh servers so many times. [default: 5]
   --server-core=N   Core for the servers. [default: 1]
   --driver-core=N   Core for the driver. [default: 0]
   --update-readme   Write the table into loadtests/README.md.
