@@ -130,6 +130,30 @@ def test_a_busy_file_fails_the_batch_for_now(path):
     database.close()
 
 
+def test_what_another_writes_between_two_batches_fails_neither(path, database):
+    """The view that is kept from batch to batch is an old one then."""
+    another = apsw.Connection(path)
+    for number in range(1, 6):
+        assert None is database.write(batch(["a", number], number, is_durable=True))[1]
+        another.execute("INSERT INTO meta VALUES (?, 0)", (f"b{number}",))
+    another.close()
+
+    assert {"a": 5} | {f"b{number}": 0 for number in range(1, 6)} == meta(path)
+
+
+def test_another_that_writes_for_a_while_is_waited_for(path, database):
+    database.write(batch(["a", 1]))  # a view is kept from here on
+    another = apsw.Connection(path)
+    another.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.2, lambda: another.execute("COMMIT"))
+    timer.start()
+    assert None is database.write(batch(["a", 2]))[1]
+    timer.join()
+    another.close()
+
+    assert {"a": 2} == meta(path)
+
+
 def test_a_long_log_is_brought_into_the_file(path, database, monkeypatch):
     monkeypatch.setattr(writer, "WAL_PAGES_MAX", 10)
     database._checkpoint_at = 10
@@ -149,6 +173,27 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut():
         for at in range(0, len(packed), step):
             found += frames.feed(packed[at : at + step])
         assert values == found
+    assert values == [found for value in values for found in Frames().feed(frame(value))]
+
+
+def test_a_quiet_file_is_kept_from_nobody(path):
+    ours, theirs = socket.socketpair()
+    served = threading.Thread(target=writer.main, args=(theirs.fileno(), path))
+    served.start()
+    ours.sendall(frame(_SETUP) + frame(batch(["a", 1])))
+    another = apsw.Connection(path)
+    another.set_busy_timeout(20_000)
+    while {"a": 1} != dict(another.execute("SELECT * FROM meta")):
+        pass
+
+    assert (0, 0) == another.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    another.close()
+    ours.sendall(frame(batch(["b", 2], 2)))
+    ours.shutdown(socket.SHUT_WR)
+    served.join()
+    ours.close()
+    theirs.close()
+    assert {"a": 1, "b": 2} == meta(path)
 
 
 def test_what_a_dead_broker_has_sent_is_committed_though_it_read_no_answer(path):
