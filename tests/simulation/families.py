@@ -22,6 +22,7 @@ POLICIES = (
     "removeDependencyOnFailure",
 )
 OF_CHILD = re.compile(r"Child job (\S+) failed: ")
+CHANCES = {("active", "parked"), ("failed", "queued"), ("failed", "active")}
 FAILS = ("FAIL", "tick", "close")
 LIVE = ("queued", "parked", "active", "admitted")
 
@@ -38,7 +39,7 @@ class Families:
         self._heirs: list[tuple[int, int]] = []  # who went, who came in its place
         self._written: set[int] = set()  # of those who went: who has been in the file
         self._gone: set[int] = set()  # seen to go
-        self._again: set[int] = set()  # went to wait while running, whoever had failed by then
+        self._again: set[int] = set()  # have had a chance since a child of theirs has failed
         self._done: set[str] = set()  # completed and not kept: ids
         self._fallen: set[tuple[str, str]] = set()  # failed and not kept: child, parent
         world.file_changed = self.file_changed
@@ -108,7 +109,7 @@ class Families:
 
     def looked(self, kind: str, old: Picture, new: Picture | None) -> None:
         """A job has changed in a step."""
-        if new is not None and new.place == "parked" and old.place == "active":
+        if new is not None and (old.place, new.place) in CHANCES:
             self._again.add(new.seq)
         if new is None:
             self._gone.add(old.seq)
@@ -160,7 +161,7 @@ class Families:
                     raise Broken(f"{job.id} waits for {job_id}, which has completed: {other}")
                 policy = _policy(other) if other.edges[0] == job.id else None
                 if policy == POLICIES[0] and seq in self._again:
-                    continue  # it was given another chance, and waits for the child's
+                    continue  # it waits for another chance of the child's
                 if other.place == "failed" and policy is not None:
                     raise Broken(f"{job.id} waits for {job_id}, which has failed: {other}")
 

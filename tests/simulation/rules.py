@@ -391,6 +391,8 @@ class Rules:
             raise Broken(f"{len(queue.active)} active, the limit is {gate.concurrency}")
         if has_waiters and queue.waiters:
             return
+        if any(job.extra.losses for job in (*queue.run_set.jobs(), *queue.active.values())):
+            return  # who may be what kills its workers goes alone, behind the others
         if any(before[job.seq].run_at > now for job in taken):
             return  # older than the clock: where it stood in line cannot be told from its moment
         affinity = (request.get("group") or {}).get("affinity", "any")
