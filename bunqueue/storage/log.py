@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bunqueue.engine.ports import BODY, NEW, REMOVED, Committed
+from bunqueue.engine.ports import BODY, NEW, NO_WAIT, REMOVED, Committed
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import schema, writer
 from bunqueue.storage.batch import (
@@ -417,6 +417,7 @@ class MutationLog(Notes):
             in_flight.ops = list(ops)
             self._loop.call_soon(partial(self._finish, in_flight))
             raise
+        self.answer_waits = NO_WAIT  # as after undos: the next answer is another's
         if self._in_flight is None:
             rows = len(self._dirty)
             if self._held or self._ops or self._is_due or rows >= FLUSH_ROWS:
@@ -479,7 +480,9 @@ class MutationLog(Notes):
             rest.reverse()
             self._loop.call_soon(partial(self._undo, rest, held))
             raise
-        self._ops.clear()  # an undo's own wish to be synced has no answer behind it
+        # An undo's own wish to be synced has no answer behind it.
+        self._ops.clear()
+        self.answer_waits = NO_WAIT
         self._deliver(held, False)
 
     def _retry_ms(self) -> float:
@@ -514,6 +517,7 @@ class MutationLog(Notes):
         in_flight.dropped.append(job.id)
         if self.on_dropped is not None:
             self.on_dropped(job, text)
+            self.answer_waits = NO_WAIT
         self.removed(job)
 
     def on_writer_down(self, why: str) -> None:

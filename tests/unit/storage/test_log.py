@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from bunqueue.engine.ports import MUST_COMMIT, SHOULD_COMMIT
+from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, QUEUED
 from bunqueue.errors import StorageFailed
 from bunqueue.storage import log as log_module
@@ -582,6 +582,20 @@ def test_a_payload_counts_once_however_often_it_is_noted_again(rig):
         rig.writer.fail("full")
 
     assert 500 == rig.log.sizes()[1]["backlog"]
+
+
+@pytest.mark.parametrize("outcome", ["committed", "failed"])
+def test_what_follows_from_a_commit_leaves_the_next_answer_alone(rig, outcome):
+    rig.log.added(make_job(1))
+    rig.log.sync(rig.log.sync, (), rig.log.sync)
+    rig.loop.end_turn()
+    rig.log.answer_waits = NO_WAIT  # as whoever ran the command does
+    if outcome == "committed":
+        rig.writer.commit()
+    else:
+        rig.writer.fail("full")
+
+    assert NO_WAIT == rig.log.answer_waits
 
 
 def test_a_flood_is_congestion_until_a_commit_gives_room(rig, monkeypatch):
