@@ -1,9 +1,9 @@
 """Auto-batching: adds that meet leave together, adds that do not pay nothing.
 
 The first caller sends its job at once. Callers that come while it is under way wait, and when it is
-back the one that waits longest takes everybody along in one PUSHB. A full batch does not wait for
-that, nor does one whose first entry has waited ``max_delay_ms``. So sequential code costs one lock,
-and sixteen threads cost one round trip instead of sixteen.
+back one of them takes everybody along in one PUSHB. A full batch does not wait for that, nor does
+one whose first job has waited ``max_delay_ms``. So sequential code costs one lock, and sixteen
+threads cost one round trip instead of sixteen.
 
 The callers of a batch are woken in a row: each wakes the next just before it returns. Threads woken
 all at once would queue up for the interpreter lock, each with a wait of its own. Once half of them
