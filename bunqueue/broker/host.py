@@ -15,7 +15,7 @@ from bunqueue.errors import Refused
 from bunqueue.protocol.findings import OK, PROBLEM, WARNING, Finding, counted, finding, span_text
 
 JUMP_TOLD_MS: Final = 86_400_000  # a clock that was set within the last day is worth a warning
-BACKLOG_ROWS_MANY: Final = 10_000  # half of what stops the reading of connections
+BACKLOG_ROWS_MANY: Final = 5_000  # half of what stops the reading of connections
 
 
 class LocalHost:

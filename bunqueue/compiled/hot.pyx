@@ -376,9 +376,8 @@ cdef class Core:
         self.totals.completed += 1
         job.place = COMPLETED
         queue.completed[job.id] = job
-        self.retained[job] = None
-        if len(self.retained) > self.retained_max:
-            (<object> self.engine).retain(job)  # and let the oldest go
+        if <Py_ssize_t> self.retained.add(job) > self.retained_max:
+            (<object> self.engine).evict_soon()
         cdef tuple args = (self.engine, job, ACTIVE, delivery, token, now)
         self.note_change(job)
         if self.notes is not None:
@@ -461,7 +460,7 @@ def forget_plain(engine, Job job):
     ):
         return False
     del queue.completed[job.id]
-    core.retained.pop(job, None)
+    core.retained.discard(job)
     job.place = GONE
     piece = core.pieces[hash(job.id) >> 32 & 255]
     if piece.get(job.id) is job:

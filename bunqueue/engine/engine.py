@@ -51,6 +51,7 @@ from bunqueue.engine.locks import LockFactory, Rank, no_lock
 from bunqueue.engine.places import forget
 from bunqueue.engine.ports import Peer, Storage
 from bunqueue.engine.queue import Queue, Shard
+from bunqueue.engine.retained import Retained
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.timers import Timers
 from bunqueue.errors import StorageFailed
@@ -159,6 +160,7 @@ class Engine(EngineFields):
             ``metric_minutes``: how many minutes there are in all of them.
         census: What queues hold, as the last cleanup saw it.
         latencies: How long commands took; noted by whoever runs them.
+        retained: The completed jobs that are kept, in order of completion.
         is_draining: A graceful stop has begun: nothing is handed out.
         last_now: The time of the last tick.
         deaf_at: The same while the disk hangs and nobody is listened to, else None.
@@ -219,7 +221,7 @@ class Engine(EngineFields):
         self.last_now = 0
         self.deaf_at: int | None = None
         self.core: Any = None  # what the compiled operations have found of it
-        self._completed: OrderedDict[Job, None] = OrderedDict()  # popped in front: no plain dict
+        self.retained = Retained()
         self._is_evicting = False
         self.on_tidy: Callable[[bool], None] | None = None
 
@@ -387,14 +389,18 @@ class Engine(EngineFields):
 
     def retain(self, job: Job) -> None:
         """Keep a completed job; the oldest go when there are too many."""
-        self._completed[job] = None
-        if len(self._completed) > self.settings.max_completed_jobs and not self._is_evicting:
-            self._is_evicting = True
-            self.timers.add(self.last_now, self._evict, None)
+        if self.retained.add(job) > self.settings.max_completed_jobs:
+            self.evict_soon()
 
     def unretain(self, job: Job) -> None:
         """Note that a completed job is not kept any more."""
-        self._completed.pop(job, None)
+        self.retained.discard(job)
+
+    def evict_soon(self) -> None:
+        """Let the oldest go at the next tick: there are too many."""
+        if not self._is_evicting:
+            self._is_evicting = True
+            self.timers.add(self.last_now, self._evict, None)
 
     def _evict(self, _first: object, _second: object, now: int) -> None:
         self.run(self._evicting(), now)
@@ -404,21 +410,16 @@ class Engine(EngineFields):
         most = self.settings.max_completed_jobs
         keep = most - most // COMPLETED_EVICTED_PART
         try:
-            while len(self._completed) > keep:
+            while len(self.retained) > keep:
                 with self.completed_lock:
                     self.drop_oldest_completed()
                 yield EVICTED_US
         finally:
             self._is_evicting = False
 
-    @property
-    def retained(self) -> OrderedDict[Job, None]:
-        """The completed jobs that are kept, in order of completion."""
-        return self._completed
-
     def oldest_completed(self) -> Job | None:
         """Return the kept job that completed first, or None."""
-        return next(iter(self._completed), None)
+        return self.retained.oldest()
 
     def drop_oldest_completed(self) -> None:
         """Forget the kept job that completed first."""
@@ -500,7 +501,7 @@ class Engine(EngineFields):
         self.timers.clear()
         self.moments.clear()
         self.index.clear()
-        self._completed.clear()
+        self.retained.clear()
         self.graph.consumers.clear()
         for queue in self.queues.values():
             queue.clear()

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 FLUSH_MS: Final = 10  # how long a plain push may stay in memory alone, engine.md 11.1
 FLUSH_ROWS: Final = 100  # rows that need not wait that long, engine.md 11.2
-CONGESTED_ROWS: Final = 20_000  # performance.md 6.3
+CONGESTED_ROWS: Final = 10_000  # a batch of them takes the hub some ms to cut and to send
 CONGESTED_BYTES: Final = 64 << 20  # performance.md 6.3
 CONGESTED_MS: Final = 1000  # age of a batch in flight from which the disk counts as slow
 SUBMITTED_AT_ONCE_ROWS: Final = 2_500  # a larger batch goes to the writer a turn after it was cut

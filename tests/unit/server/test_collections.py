@@ -89,7 +89,6 @@ engine.engine.Engine.untold: event
 engine.engine.Engine.untold[]: event
 engine.engine.Engine.metrics: engine.metrics.QUEUES_MAX: metrics
 engine.engine.Engine.recounted: engine.metrics.QUEUES_MAX: metrics
-engine.engine.Engine._completed: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: completed
 engine.events.Event.extra: fixed
 engine.events.Event.forms: fixed
 engine.groups.Group.ready: job: queued
@@ -121,6 +120,8 @@ engine.latency.Latencies._noted: read
 engine.latency.Histogram._counts: fixed
 engine.leases.RetiredTokens._pairs: engine.leases.RETIRED_TOKENS_MAX: retired_tokens
 engine.leases.RetiredTokens.ids: engine.leases.RETIRED_TOKENS_MAX: retired_tokens
+engine.retained.Retained._shelves: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: completed
+engine.retained.Retained._shelves[]: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: completed
 engine.listing.Listing._known: edge
 engine.listing.Listing._ids: edge
 engine.locks._held: suite

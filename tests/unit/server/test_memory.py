@@ -121,4 +121,4 @@ def test_long_pieces_are_mapped_by_themselves_for_ever(monkeypatch: pytest.Monke
     monkeypatch.setattr(memory, "_c", Options())
     memory.map_long_pieces()
 
-    assert [(-3, memory.MAPPED_BYTES_MIN)] == options
+    assert [(-3, memory.MAPPED_BYTES_MIN), (-1, 2 * memory.MAPPED_BYTES_MIN)] == options
