@@ -133,7 +133,7 @@ class Oracle:
         job.token = None
         if is_final or job.attempts >= job.max_attempts or (is_stall and job.stalls >= STALLS_MAX):
             job.place, job.lost_token = "failed", None
-            if job.remove_on_fail:
+            if job.remove_on_fail and not is_stall:  # what nobody reported stays to be looked at
                 self.remove(job)
             return
         job.place = "queued"

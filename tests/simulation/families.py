@@ -132,7 +132,7 @@ class Families:
             raise Broken(f"parked {old.id} failed by itself: {new}")
         child_ids = {
             job.id
-            for job in before.values()
+            for job in (*before.values(), *after.values())
             if job.edges[0] == old.id and (POLICIES[0], "True") in job.options
         }
         child_ids |= {child for child, parent in self._fallen if parent == old.id}

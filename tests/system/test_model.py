@@ -52,6 +52,14 @@ def test_one_history_of_every_rule_goes_as_the_model_says() -> None:
     history.teardown()
 
 
+def test_a_job_whose_worker_was_lost_is_kept_whatever_it_says_of_failures() -> None:
+    history = Histories()
+    history.start([OPTIONS | {"maxAttempts": 1, "removeOnFail": True}])
+    history.pull(0, 0, True)
+    history.kill()
+    history.teardown()
+
+
 def test_no_command_that_changes_something_was_left_out() -> None:
     sent = the_world().counts
     assert [] == [row.name for row in COMMANDS.values() if row.mutates and not sent[row.name]]
