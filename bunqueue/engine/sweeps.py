@@ -72,10 +72,10 @@ def tick(engine: "Engine", now: int) -> int:
     engine.last_now = now
     _count_no_silence(engine, now)
     next_at = float("inf")
+    engine.works.turn(engine, now)  # first: what a timer begins has its slice there already
     for timers in (engine.timers, engine.moments):
         fired = timers.run(now, TIMERS_PER_TICK)
         next_at = min(next_at, now if fired == TIMERS_PER_TICK else timers.next_at)
-    engine.works.turn(engine, now)
     for row in TIMED:
         due_at = engine.timed_at.get(row.name)
         if due_at is None:

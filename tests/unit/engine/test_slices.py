@@ -70,6 +70,17 @@ def test_a_tick_runs_one_slice_however_many_works_there_are(world: World) -> Non
     assert [[0, 1], [0, 1], [0]] == logs
 
 
+def test_a_work_that_a_timer_begins_has_one_slice_in_that_tick(world: World) -> None:
+    """Old completed jobs went two slices at a time, at the beginning."""
+    log: list[int] = []
+    engine = world.engine
+    engine.timers.add(world.now, lambda *_: engine.run(counting(3, COMMITTED, log), world.now), 0)
+
+    engine.tick(world.now)
+
+    assert [0] == log
+
+
 def test_a_tick_asks_to_come_back_at_once_while_a_work_waits(world: World) -> None:
     sooner: list[int] = []
     world.engine.on_sooner = sooner.append
