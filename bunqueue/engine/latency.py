@@ -99,10 +99,17 @@ class Latencies:
         """How many notes are still to be sorted in."""
         return len(self._noted)
 
-    def settle(self) -> None:
-        """Sort in what was noted; the engine's timed work does so every second."""
+    def settle(self, most: int | None = None) -> int:
+        """Sort in what was noted; the engine's timed work does so every second.
+
+        Args:
+            most: No more than so many notes; None is all.
+
+        Returns:
+            How many are left.
+        """
         noted = self._noted
-        while noted:
+        for _ in range(len(noted) if most is None else min(most, len(noted))):
             seconds, pushed, pulled, completed = noted.popleft()
             if pushed > 0:
                 self._push.observe(seconds, pushed)
@@ -110,6 +117,7 @@ class Latencies:
                 self._pull.observe(seconds, pulled)
             if completed > 0:
                 self._ack.observe(seconds, completed)
+        return len(noted)
 
     def mean_ms(self) -> float:
         """Return the mean over all three."""

@@ -24,7 +24,7 @@ from bunqueue.engine.places import forget, requeue
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.sizes import Census
-from bunqueue.engine.slices import Work, parts
+from bunqueue.engine.slices import COMMITTED, Work, parts
 from bunqueue.engine.states import ACTIVE, QUEUED
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ CHARGED_US: Final = 40
 DROPPED_US: Final = 8
 SHRUNK_US: Final = 200
 QUEUE_US: Final = 5
+NOTES_PER_SLICE: Final = 2_000  # of how long commands took: 1 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +395,8 @@ def sample_rates(engine: "Engine", now: int) -> Work[None]:
     engine.index.sample()
     engine.rates.sample(engine.totals, now)
     yield 0
-    engine.latencies.settle()
+    while engine.latencies.settle(NOTES_PER_SLICE):
+        yield COMMITTED
 
 
 def sweep_workers(engine: "Engine", now: int) -> Work[None]:

@@ -10,6 +10,7 @@ import pytest
 
 from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
 from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
+from bunqueue.engine.sweeps import NOTES_PER_SLICE
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import Answer, ScriptedStorage, World, done, persistent_world
@@ -79,6 +80,22 @@ def test_a_work_that_a_timer_begins_has_one_slice_in_that_tick(world: World) -> 
     engine.tick(world.now)
 
     assert [0] == log
+
+
+def test_how_long_commands_took_is_sorted_in_by_parts(world: World) -> None:
+    """Ten thousand reads of a second took 4 ms at its end."""
+    latencies = world.engine.latencies
+    world.engine.tick(world.now)
+    for _ in range(3 * NOTES_PER_SLICE):
+        latencies.note((0.001, 1, 0, 0))
+    world.clock.ms += 1_000
+    left = [latencies.noted]
+    while latencies.noted:
+        world.engine.tick(world.now)
+        left.append(latencies.noted)
+
+    assert [3 * NOTES_PER_SLICE, 2 * NOTES_PER_SLICE, NOTES_PER_SLICE, 0] == left
+    assert 3 * NOTES_PER_SLICE == latencies.push.count
 
 
 def test_a_tick_asks_to_come_back_at_once_while_a_work_waits(world: World) -> None:
