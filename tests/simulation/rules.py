@@ -499,7 +499,9 @@ class Rules:
         ending = [
             job
             for seq, job in before.items()
-            if job.place == "active" or (job.place == "parked" and _has_ended(after.get(seq)))
+            # Of one that has failed, the parent may not have been told yet.
+            if job.place in ("active", "failed")
+            or (job.place == "parked" and _has_ended(after.get(seq)))
         ]
         ended = {job.id for job in ending}
         freeing = {job.id for job in ending if _flag(job, "continueParentOnFailure")}
