@@ -428,7 +428,7 @@ def publish_plain(engine, Job job, tuple ended, robbed, had_until, now):
     else:
         queue.events_total += 1
     if queue.waiters:
-        engine.serve(queue, max(now, engine.last_now))
+        engine.serve(queue, engine.time_after(now))
 
 
 def claim_plain(engine, QueueFields queue, peer, int count, owner, ttl_ms, now):

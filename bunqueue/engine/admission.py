@@ -867,7 +867,7 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
     else:
         queue.events_total += 1
     if queue.waiters:  # the commit may have taken its time, which is none of the lease's
-        engine.serve(queue, max(now, engine.last_now))
+        engine.serve(queue, engine.time_after(now))
 
 
 def publish(

@@ -444,7 +444,7 @@ def _released(engine: "Engine", job: Job, now: int, _run_at: int) -> None:
     if job.place != PARKED or ties is None or not ties.is_released:
         return  # cancelled meanwhile, or it has got another dependency
     ties.is_released = False
-    show_parked(engine, job, max(now, engine.last_now))
+    show_parked(engine, job, engine.time_after(now))
 
 
 def show_parked(engine: "Engine", job: Job, now: int) -> None:

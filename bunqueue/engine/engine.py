@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 EVICTED_US = 10  # a completed job, with its row: loadtests/hub.py evict
 RELEASED_PER_STEP = 50
 RELEASED_US = 25  # a job that its peer has left: loadtests/hub.py hang-up
+LAG_MS_MAX = 1_000  # of the newest time seen: ticks come at least so often; a set clock moves more
 COMPLETED_EVICTED_PART = 10  # one in so many of the limit goes when it is passed, engine.md 12
 
 
@@ -474,6 +475,14 @@ class Engine(EngineFields):
             except StorageFailed:
                 # What others did in this slice is undone; the rest must go back all the same.
                 now = self.last_now
+
+    def time_after(self, asked_at: int) -> int:
+        """Return the time at which what was asked for at ``asked_at``, and had to wait, goes on.
+
+        That is the newest that was seen, but for a time of before a clock was set back.
+        """
+        last = self.last_now
+        return asked_at if last < asked_at < last + LAG_MS_MAX else last
 
     def drain_begin(self) -> None:
         """Begin a graceful stop: pulls answer empty, what is active may still be settled."""

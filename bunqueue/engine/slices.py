@@ -162,7 +162,7 @@ def _go_on(engine: "Engine", running: _Running, now: int) -> None:
 
 
 def _committed(engine: "Engine", running: _Running, now: int) -> None:
-    engine.works.enter(engine, running, max(now, engine.last_now))
+    engine.works.enter(engine, running, engine.time_after(now))
 
 
 def _not_committed(engine: "Engine", running: _Running, now: int) -> None:

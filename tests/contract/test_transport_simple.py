@@ -106,7 +106,7 @@ def test_the_decorator_of_a_batch_gets_jobs_together(make: Make) -> None:
 
 def test_one_way_to_run_jobs_is_needed_and_no_more(transport: Transport) -> None:
     for options in ({}, {"processor": print, "routes": {"x": print}}):
-        with pytest.raises(ValueError, match='"processor", "routes" and "batch"'):
+        with pytest.raises(ValueError, match='"processor", "routes", or "batch"'):
             Bunqueue(transport.queue_name, **transport.options, **options)
 
 

@@ -478,6 +478,23 @@ def test_a_push_that_waited_for_its_commit_is_not_behind_the_ones_after_it() -> 
     assert ["first", "second"] == world.pull_all()
 
 
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_push_that_waited_for_its_commit_ends_no_limit_when_the_clock_was_set_back(
+    listens: bool,
+) -> None:
+    world = persistent_world()
+    if not listens:
+        world.engine.listeners.clear()
+    world.ok("RateLimit", queue="q", limit=0, duration=SECOND, ttl=10 * MINUTE)
+    poll = world.poll(timeout=MINUTE)
+    world.send("PUSH", queue="q", durable=True)
+
+    step(world, -DAY)
+    world.settle()
+
+    assert not poll.is_there
+
+
 def test_a_clock_set_back_between_two_starts_changes_no_order(world: World) -> None:
     world.push(jobId="first")
     world.clock.ms -= DAY
