@@ -38,9 +38,10 @@ class Success:
         gate: Opened when it is settled, for a task that waits; None when nobody does.
         reply: The broker's answer, in the form that an ACK has.
         error: Why there is none.
+        is_told: Its outcome was handed over: nobody else will.
     """
 
-    __slots__ = ("delivery", "error", "gate", "reply", "result")
+    __slots__ = ("delivery", "error", "gate", "is_told", "reply", "result")
 
     def __init__(self, delivery: Delivery, result: Any) -> None:
         self.delivery = delivery
@@ -48,6 +49,7 @@ class Success:
         self.gate: Gate | None = None
         self.reply: dict[str, Any] | None = None
         self.error: BaseException | None = None
+        self.is_told = False
 
     @property
     def is_settled(self) -> bool:

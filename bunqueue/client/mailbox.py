@@ -19,7 +19,7 @@ class Mailbox:
     """Calls functions one after the other.
 
     Attributes:
-        runner: Identity of its thread or greenlet, None before it has started.
+        runner: Identity of its thread or greenlet, None while it does not run.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -44,6 +44,12 @@ class Mailbox:
 
     def _run(self) -> None:
         self.runner = get_ident()
+        try:
+            self._make_calls()
+        finally:
+            self.runner = None  # the next thread may have the same identity
+
+    def _make_calls(self) -> None:
         while True:
             while self._calls:
                 call = self._calls.popleft()

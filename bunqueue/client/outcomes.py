@@ -57,7 +57,7 @@ class Outcomes:
     """The part of a worker that runs handlers and reports.
 
     Attributes:
-        telling: Identities of the threads or greenlets in which listeners of outcomes run.
+        telling: Identities of threads or greenlets in listeners that the end may wait for.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -255,10 +255,12 @@ class Outcomes:
 
     def settle(self, success: Success) -> None:
         """Take the outcome of a success that was sent. Never raises."""
-        if success.gate is None:
+        gate = success.gate
+        success.is_told = True
+        if gate is None:
             self._conclude(success)
         else:
-            success.gate.open()
+            gate.open()
 
     def _conclude_all(self, successes: list[Success]) -> None:
         """Wait at their gates until successes are settled, and conclude them one by one."""
@@ -271,7 +273,7 @@ class Outcomes:
         except BaseException:  # killed by somebody else's hand: whoever sends them concludes
             for success in left:
                 success.gate = None
-                if success.is_settled:
+                if success.is_told:
                     self._conclude(success)
             raise
 
@@ -357,23 +359,25 @@ class Outcomes:
         worker.processed += 1
         worker.note_finished()
         if worker.has_listeners("completed"):
-            self._tell("completed", delivery.job, result)
+            self.tell("completed", delivery.job, result)
 
     def _failed(self, delivery: Delivery, error: BaseException | None) -> None:
         worker = self._worker
         worker.failed += 1
         worker.note_finished()
         if worker.has_listeners("failed"):
-            self._tell("failed", delivery.job, error)
+            self.tell("failed", delivery.job, error)
 
-    def _tell(self, event: str, job: Job[Any], what: Any) -> None:
+    def tell(self, event: str, *args: Any) -> None:
         """Call listeners, who may close the worker but cannot wait for its end: it waits for us."""
         ident = get_ident()
+        is_outermost = ident not in self.telling
         self.telling.add(ident)
         try:
-            self._worker.emit(event, job, what)
+            self._worker.emit(event, *args)
         finally:
-            self.telling.discard(ident)
+            if is_outermost:
+                self.telling.discard(ident)
 
     def _trouble(self, cmd: str, error: BaseException) -> None:
         self._worker.logger.warning("%s failed error=%s", cmd, error)

@@ -6,10 +6,9 @@ day, and jobs end in milliseconds. So there is one look ahead of all, in the lea
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from bunqueue.client import lease
+from bunqueue.client import lease, worlds
 from bunqueue.client.delivery import Delivery
 from bunqueue.client.worlds import now
 
@@ -27,7 +26,9 @@ class TimeLimits:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._look_at = math.inf
+        # The looks ahead, each earlier than the one before; another is made only if it comes first.
+        self._looks: list[float] = []
+        self._lock = worlds.native_lock()  # nothing waits inside
 
     def note(self, delivery: Delivery, timeout_s: float) -> None:
         """Watch a delivery that has its slot."""
@@ -35,15 +36,20 @@ class TimeLimits:
         self._look_by(delivery.overdue_at)
 
     def _look_by(self, moment: float) -> None:
-        if moment < self._look_at:
-            delay_s = min(max(0.0, moment - now()), LOOK_S_MAX)
-            self._look_at = now() + delay_s
-            lease.keeper().later(delay_s, self._look)
+        delay_s = min(max(0.0, moment - now()), LOOK_S_MAX)
+        look_at = now() + delay_s
+        with self._lock:
+            if self._looks and self._looks[-1] <= look_at:
+                return
+            self._looks.append(look_at)
+        lease.keeper().later(delay_s, self._look)
 
     def _look(self) -> None:
         """Tell the worker what is overdue. In the keeper; must not wait."""
-        self._look_at = math.inf  # first: what is noted from now on sees to itself
-        moment, following = now(), math.inf
+        with self._lock:
+            self._looks.pop()  # first: what is noted from now on sees to itself
+        moment = now()
+        following: float | None = None
         for delivery in list(self._worker.active.values()):
             overdue_at = delivery.overdue_at
             if overdue_at is None:
@@ -52,5 +58,6 @@ class TimeLimits:
                 delivery.overdue_at = None
                 self._worker.outlived(delivery)
             else:
-                following = min(following, overdue_at)
-        self._look_by(following)
+                following = overdue_at if following is None else min(following, overdue_at)
+        if following is not None:
+            self._look_by(following)

@@ -713,7 +713,7 @@ class Worker(EventEmitter, ManualControl):
         if self.is_started:
             self.mailbox.post(lambda: self.emit(event, *args))
         else:
-            self.emit(event, *args)
+            self._outcomes.tell(event, *args)
 
     def on_progress(self, job: Job[Any], value: Any) -> None:
         """Tell listeners about a job's progress."""

@@ -241,9 +241,8 @@ def push_batch(
         with in_order(shards):
             named = dict.fromkeys(filter(None, custom_ids))
             _check_edges(engine, entries, custom_ids, named)
-            labelled: Counter[str] = Counter()
             for entry, custom_id in zip(entries, custom_ids, strict=True):
-                problem = _refusal(engine, queue, entry, custom_id, labelled, now)
+                problem = _refusal(engine, queue, entry, custom_id, None, now)
                 if problem:
                     raise Refused(problem)
             batch = _ids_to_come(engine, named)
@@ -319,6 +318,8 @@ def push_many(
     """
     owns = [own for _, _, _, own in entries]
     ids, keys = _named(queue_name, owns)
+    now = yield len(entries)
+    # From here on nobody comes in before the ids and keys are noted as this call's.
     while any(arrival.concerns(ids, keys) for arrival in engine.arriving):
         now = yield COMMITTED
     weight = len(owns) + (OPTIONS_WEIGHT - 1) * (len(owns) - owns.count(None))
@@ -331,7 +332,6 @@ def push_many(
     are_plain = owns.count(None) == len(owns)
     if not are_plain:
         _check_edges(engine, entries, custom_ids, named)
-    yield len(entries)
     hidden: list[Hidden] = []
     with arriving(engine, named, keys, lambda: [job for job, *_ in hidden]):
         try:
@@ -510,17 +510,18 @@ def _refusal(
     queue: Queue,
     entry: Entry,
     custom_id: str | None,
-    labelled: Counter[str],
+    labelled: Counter[str] | None,
     now: int,
 ) -> str | None:
     """Return why an entry of a batch cannot have its id, its key or its group; without effect.
 
     Args:
-        labelled: group -> entries of this call before it; counted on.
+        labelled: group -> entries of this call before it, counted on; None: not asked here.
     """
     _, _, options, own = entry
-    if own is None:
-        return None
+    old = engine.index.get(custom_id) if custom_id else None
+    if own is None or (old is not None and old.place in LIVE):
+        return None  # a twin is not added
     key, group_id = own.get("uniqueKey"), own.get("groupId")
     problem = None if custom_id is None else dependencies.reuse_refusal(engine, custom_id)
     if problem is None and key:
@@ -528,7 +529,9 @@ def _refusal(
         owner = keys.owner_of(queue, key, now)
         if problem is None and owner is not None and keys.strategy(options) == "replace":
             problem = None if owner.place == ACTIVE else _loss_refusal(own, owner.id)
-    if problem is None and group_id and not (key and keys.owner_of(queue, key, now)):
+    if labelled is None or problem is not None or not group_id:
+        return problem
+    if not (key and keys.owner_of(queue, key, now)):
         problem = full_group(queue, own, labelled[group_id])
         labelled[group_id] += 1
     return problem
@@ -541,7 +544,7 @@ def _clash(
     batch: Mapping[str, None],
     now: int,
 ) -> str | None:
-    """Return why an entry of a batch cannot have what one before it will have replaced, or None.
+    """Return why an entry of a batch cannot have what those before it leave of it, or None.
 
     Args:
         batch: Custom ids of this call whose jobs are still to come.
@@ -550,11 +553,13 @@ def _clash(
     holders: dict[str, str | None] = {}  # key -> id of who will have it, None for one made here
     awaited: set[str] = set()
     gone: set[str] = set()
+    labelled: Counter[str] = Counter()
     for (_, _, options, own), custom_id in zip(entries, custom_ids, strict=True):
         if own is None or (custom_id and custom_id not in to_come):
             continue  # a twin is not added
         to_come.pop(custom_id or "", None)
         key, depends_on = own.get("uniqueKey"), own.get("dependsOn") or ()
+        replaces = False
         if key:
             owner = keys.owner_of(queue, key, now)
             is_held = key in holders or owner is not None
@@ -562,6 +567,7 @@ def _clash(
                 continue  # a twin too
             owner_id = None if owner is None or owner.place == ACTIVE else owner.id
             replaced_id = holders.get(key, owner_id)
+            replaces = key in holders or owner_id is not None
             if replaced_id in awaited:
                 return keys.irreplaceable(replaced_id)
             if replaced_id is not None:
@@ -570,6 +576,12 @@ def _clash(
         for job_id in (linked_parent(own), *depends_on):
             if job_id in gone:
                 return _loss_refusal(own, job_id)
+        group_id = own.get("groupId")
+        if group_id and not replaces:
+            problem = full_group(queue, own, labelled[group_id])
+            if problem:
+                return problem
+            labelled[group_id] += 1
         awaited.update(depends_on)
     return None
 
@@ -720,7 +732,7 @@ def _admit(
         owner = keys.owner_of(queue, key, now)
         if owner is not None:
             until = owner.extra.unique_until
-            if not keys.meet(engine, queue, owner, key, options, now):
+            if not keys.meet(engine, queue, owner, key, options, now, batch is not NO_IDS):
                 is_undone = is_together or hidden is not None
                 if keys.strategy(options) == "extend" and is_undone:
                     engine.storage.sync(keys.unextend, (engine, owner, key, until))

@@ -438,7 +438,7 @@ def release(engine: "Engine", job: Job, now: int, *, by_edit: bool = False) -> N
     engine.storage.sync(_unrelease, (engine, job, now, run_at), _released)
 
 
-def _released(engine: "Engine", job: Job, now: int, _run_at: int) -> None:
+def _released(engine: "Engine", job: Job, now: int, _run_at: int = 0) -> None:
     """Show a released job to the workers, after the commit."""
     ties = job.extra.flow
     if job.place != PARKED or ties is None or not ties.is_released:

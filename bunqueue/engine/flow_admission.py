@@ -86,6 +86,10 @@ def push_flow(
         if spent_us >= STEP_US:
             now = yield spent_us
             spent_us = 0
+    ids = {job.id for job in jobs}
+    # A large batch that has said which ids it brings may still be on its way to one of them.
+    while any(arrival.concerns(ids, set()) for arrival in engine.arriving):
+        now = yield COMMITTED
     with engine.identity_lock:
         _refuse(engine, jobs, all_planned)
         for job in jobs:  # numbered anew: what began since they were planned came before them

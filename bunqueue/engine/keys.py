@@ -50,9 +50,19 @@ def irreplaceable(owner_id: str) -> str:
 
 
 def meet(
-    engine: "Engine", queue: Queue, owner: "Job", key: str, options: JobOptions, now: int
+    engine: "Engine",
+    queue: Queue,
+    owner: "Job",
+    key: str,
+    options: JobOptions,
+    now: int,
+    is_of_batch: bool = False,
 ) -> bool:
     """Apply the newcomer's policy to the live owner of its key.
+
+    Args:
+        is_of_batch: ``refusal`` was asked before: an owner that has begun or waits for others
+            since then came with the same call, which is not refused for it.
 
     Returns:
         True if the newcomer replaces the owner, False if the owner stays and answers for it.
@@ -71,7 +81,7 @@ def meet(
         queue.keys[key].until = until
         owner.own_extra().unique_until = until
         engine.storage.rewritten(owner)
-        if owner.place in (ACTIVE, PARKED):
+        if owner.place in (ACTIVE, PARKED) and not is_of_batch:
             raise Refused(EXTENDED)
     return False
 

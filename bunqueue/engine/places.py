@@ -57,6 +57,9 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
             _take_up(engine, job, job.delivery)
     elif place == PARKED:
         queue.parked[job.id] = job
+        if job.extra.flow is not None and job.extra.flow.is_released:
+            # As below: the release is undone too, or was committed and nobody else will show it.
+            engine.timers.add(engine.last_now, _let_go, engine, job)
     elif place == COMPLETED:
         queue.completed[job.id] = job
         engine.retain(job)
@@ -69,6 +72,10 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
         # will show it.
         queue.admitted[job.id] = job
         engine.timers.add(engine.last_now, _show, engine, job)
+
+
+def _let_go(engine: "Engine", job: Job, now: int) -> None:
+    engine.released(job, now)
 
 
 def _show(engine: "Engine", job: Job, now: int) -> None:

@@ -36,13 +36,25 @@ class Retained:
 
     def discard(self, job: "Job") -> None:
         """Keep a job no longer, if it was; quickest for the oldest."""
-        for shelf in self._shelves:
+        for at, shelf in enumerate(self._shelves):
             if job in shelf:
                 del shelf[job]
                 self._count -= 1
-                if not shelf and len(self._shelves) > 1:
-                    self._shelves.remove(shelf)
+                self._join(at)
+                if at:
+                    self._join(at - 1)
                 return
+
+    def _join(self, at: int) -> None:
+        """Make one of a shelf and the next if little stands on both: each takes its full room."""
+        if at + 1 == len(self._shelves):
+            return
+        shelf, following = self._shelves[at], self._shelves[at + 1]
+        if not shelf:
+            del self._shelves[at]
+        elif len(shelf) + len(following) <= SHELF_JOBS // 2 or not following:
+            shelf.update(following)
+            del self._shelves[at + 1]
 
     def oldest(self) -> "Job | None":
         """Return the job that completed first, or None."""

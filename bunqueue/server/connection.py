@@ -105,6 +105,28 @@ class Line(Protocol):
         """The same, in a later turn of the loop: all sockets have been looked at in between."""
 
 
+class NoLine:
+    """The line of a connection that has ended: nothing leaves any more."""
+
+    def write(self, data: bytes) -> None:
+        """Do nothing, as all of these."""
+
+    def finish(self) -> None:
+        """See ``write``."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """See ``write``."""
+
+    def wake(self) -> None:
+        """See ``write``."""
+
+    def wake_next_turn(self) -> None:
+        """See ``write``."""
+
+
+_NO_LINE: Final = NoLine()
+
+
 class Connection:
     """One peer over TCP.
 
@@ -113,6 +135,7 @@ class Connection:
         partial_at: Moment (of the steady clock, seconds) of the last byte of a frame that is not
             complete yet, or None between frames.
         wants_more: Reading on makes sense; False while enough is kept.
+        is_put_off: What is kept waits for nothing of the peer's: its turn, or room in the storage.
     """
 
     __slots__ = (
@@ -127,6 +150,7 @@ class Connection:
         "now",
         "partial_at",
         "wants_more",
+        "is_put_off",
         "_broker",
         "_storage",
         "_totals",
@@ -177,6 +201,7 @@ class Connection:
         self.now: Callable[[], int] = broker.clock.now
         self.partial_at: float | None = None
         self.wants_more = True
+        self.is_put_off = False
         self._broker = broker
         self._storage = broker.storage
         self._totals = broker.engine.totals
@@ -242,8 +267,7 @@ class Connection:
             self._pieces = []
         if self._storage.is_congested:
             self._pieces = [data]
-            self._stop()
-            self._storage.on_relief(self._may_resume)
+            self._await_relief()
             return
         self._handle(data)
 
@@ -262,8 +286,7 @@ class Connection:
         rest = data[missing:]
         if self._storage.is_congested:
             self._pieces = [pack_length(len(body)), bytes(body), rest]
-            self._stop()
-            self._storage.on_relief(self._may_resume)
+            self._await_relief()
             return
         self._pieces = [rest]
         self._stop()
@@ -275,7 +298,7 @@ class Connection:
             return
         if len(self.parked) >= COMMANDS_WAITING_MAX:
             return
-        self._is_stopped = False
+        self._is_stopped = self.is_put_off = False
         self.wants_more = True
         self._kept_bytes = 0
         kept, self._pieces = b"".join(self._pieces), []
@@ -347,6 +370,7 @@ class Connection:
                 request = decode(data[start:end])
             except InvalidFrame as error:
                 self._refuse_frame(error)
+                now_s = steady()
                 continue
             if request.__class__ is dict and "reqId" in request:
                 req_id = request["reqId"]
@@ -358,6 +382,7 @@ class Connection:
                 req_id = None
             if self._rate is not None and not self._rate.admits(self._steady()):
                 self._refuse_rate(request)
+                now_s = steady()
                 continue
             reply = dispatch(self, request)
             now_s = steady()
@@ -520,7 +545,14 @@ class Connection:
         """Leave what is left of a read for the next turn of the loop."""
         self._pieces = [rest]
         self._stop()
+        self.is_put_off = True
         self._line.wake_next_turn()
+
+    def _await_relief(self) -> None:
+        """Take no frames until the storage has room."""
+        self._stop()
+        self.is_put_off = True
+        self._storage.on_relief(self._may_resume)
 
     def _may_resume(self) -> None:
         if self._is_stopped and self.is_open:
@@ -622,11 +654,16 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = False
+        self._runner = None  # which knows its connection
         self._pieces = []
         self._large = None
         self.partial_at = None
         self.cancel_waits()
         self._broker.engine.peer_closed(self, self.now())
+
+    def leave(self) -> None:
+        """Let go of the line, which knows its connection: no collector is to be waited for."""
+        self._line = _NO_LINE
 
 
 class _Held:

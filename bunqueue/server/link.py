@@ -259,8 +259,10 @@ class Link:
                     watcher.stop()
                     watcher.close()
             self._reader = self._writer = None
-            self._send = self._socket.send  # which knows that it is closed
+            self._send = self._receive = self._socket.send  # which knows that it is closed
+            self._greenlet = None
             self._socket.close()
+            connection.leave()
 
     def _read(self, connection: Connection) -> None:
         """Waits for bytes and hands them over, until the peer has gone or must go."""
@@ -272,6 +274,7 @@ class Link:
         turns = self._turns
         size = RECEIVE_BYTES // 4
         is_busy = True  # until the first read tells
+        is_at_end = False  # the peer has gone; what it sent before is still run
         reader.start(switch)
         while True:
             wait()
@@ -282,10 +285,17 @@ class Link:
                 began_s = perf_counter()
                 connection.resume()
                 turns.spend(perf_counter() - began_s)
-                if self._must_end():
+                if self._must_end() or (is_at_end and not connection.is_put_off):
                     return
-                if connection.wants_more and not reader.active and not self._is_in_line:
+                if (
+                    connection.wants_more
+                    and not reader.active
+                    and not (self._is_in_line or self._is_lost or is_at_end)
+                ):
                     reader.start(switch)
+                continue
+            if is_at_end or self._is_lost:
+                reader.stop()
                 continue
             if is_busy and turns.is_over and not self._is_next:
                 if not self._is_in_line:
@@ -304,9 +314,14 @@ class Link:
                 continue
             except OSError:
                 self._is_lost = True
-                return
+                data = b""
             if not data:
-                return
+                if not connection.is_put_off:
+                    return
+                is_at_end = True
+                reader.stop()
+                connection.cancel_waits()  # or jobs would go to a peer that is gone
+                continue
             is_busy = len(data) >= COUNTED_BYTES_MIN
             if is_busy:
                 began_s = perf_counter()
@@ -316,9 +331,9 @@ class Link:
                 size = next_size(size, len(data), took_s)
             else:
                 received(data)
-            if self._is_finishing or self._is_lost:
+            if self._must_end():
                 return
-            if not connection.wants_more:
+            if self._is_lost or not connection.wants_more:
                 reader.stop()
 
     def _go_on(self) -> None:
@@ -341,7 +356,7 @@ class Link:
             self._is_woken = False
 
     def _must_end(self) -> bool:
-        return self._is_finishing or self._is_lost
+        return self._is_finishing or (self._is_lost and not self.connection.is_put_off)
 
     def _receive_tls(self, size: int) -> bytes:
         """Read one TLS record, and the decrypted rest that no watcher would tell of."""

@@ -530,6 +530,15 @@ def test_a_worker_that_never_started_closes_at_once() -> None:
     assert (True, False) == (worker.is_closed(), worker.is_running())
 
 
+def test_a_listener_may_close_a_worker_that_never_started() -> None:
+    worker = Worker("q", lambda _job: None, autorun=False)
+    told: list[bool] = []
+    worker.on("closed", lambda: told.append(worker.close()))
+
+    assert worker.close(WAIT_S)
+    assert [False] == told
+
+
 # -- closing ---------------------------------------------------------------------------------------
 
 
@@ -705,6 +714,17 @@ def test_a_listener_may_close_a_worker_that_holds_acks_back(
     worker.start()
 
     assert worker.closed.wait(WAIT_S)
+
+
+def test_who_comes_after_the_end_is_not_taken_for_a_listener(make: Workers) -> None:
+    worker = make(lambda _job: None)
+    runners: list[int | None] = []
+    worker.on("closed", lambda: runners.append(worker.mailbox.runner))
+    worker.start()
+    assert worker.close(WAIT_S)
+
+    assert runners[0] is not None
+    assert worker.mailbox.runner is None  # its thread is over, and its identity free for others
 
 
 def test_handlers_of_two_workers_may_close_their_group(broker: FakeBroker, make: Workers) -> None:

@@ -65,3 +65,20 @@ def test_no_table_grows_with_the_number_of_jobs() -> None:
 
     assert max(map(len, kept._shelves)) <= 4
     assert len(kept._shelves) <= 3
+
+
+def test_shelves_with_few_jobs_left_become_one() -> None:
+    """The room of a shelf is that of all who once stood there."""
+    kept: Any = Retained()
+    for number in range(4_000):
+        kept.add(number)
+        if number >= 40 and number % 4:
+            kept.discard(number - 40)
+
+    assert len(kept._shelves) <= len(kept) + 1
+    for number in range(4_000):
+        if number % 8:
+            kept.discard(number)
+
+    assert list(range(0, 4_000, 8)) == jobs(kept)
+    assert len(kept._shelves) <= len(kept) // 2 + 1

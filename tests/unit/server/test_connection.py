@@ -665,3 +665,15 @@ def test_a_large_frame_waits_while_the_storage_is_congested(talk: Talk) -> None:
     talk.connection.resume()
 
     assert [1, 2] == [reply["reqId"] for reply in replies + talk.line.take()]
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_a_run_of_refused_frames_is_cut_short_too(talk: Talk, is_limited: bool) -> None:
+    talk.broker.clock = Clock(lambda: 1_700_000_000_000_000_000, count().__next__)
+    rate = RequestRate(1 if is_limited else 1_000_000, 1_000_000_000)
+    connection = Connection(talk.broker, talk.line, "peer", rate, 20)
+
+    connection.received((ping(1) if is_limited else frame_of(b"\xc1")) * 1_000)
+
+    assert 1 == talk.line.wakes
+    assert len(talk.line.take()) < 100

@@ -1,6 +1,8 @@
 """The socket of a connection, over pairs of connected sockets."""
 
+import gc
 import socket
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -490,3 +492,59 @@ def test_a_link_that_waits_for_its_end_takes_no_job(
     ends.await_end(0)
     assert not ends.links[0].connection.is_open
     assert [0] == [job.extra.losses for job in ends.broker.engine.index]
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+def test_commands_that_came_before_the_end_are_run_though_they_were_put_off(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, is_half: bool
+) -> None:
+    monkeypatch.setattr(link_module, "RUN_S_MAX", 0.0)
+    peer = ends.open()
+    peer.sock.sendall(b"".join(push(reqId=number) for number in range(200)))
+    if is_half:
+        peer.sock.shutdown(socket.SHUT_WR)
+    else:
+        peer.sock.close()
+
+    ends.await_end()
+
+    assert 200 == len(list(ends.broker.engine.index))
+
+
+def test_commands_that_came_before_the_end_are_run_when_the_storage_has_room(ends: Ends) -> None:
+    ends.storage.is_congested = True
+    peer = ends.open()
+    peer.sock.sendall(push(reqId=1) + push(reqId=2))
+    peer.sock.shutdown(socket.SHUT_WR)
+    gevent.sleep(0.05)
+    ends.storage.is_congested = False
+    ends.storage.relieve()
+
+    ends.await_end()
+
+    assert 2 == len(list(ends.broker.engine.index))
+
+
+class SeenConnection(Connection):
+    """One whose end can be seen."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_a_link_that_has_ended_is_freed_without_the_collector(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pure Python looks at old objects only beside few jobs: memory.py."""
+    monkeypatch.setattr(link_module, "Connection", SeenConnection)
+    gc.disable()
+    try:
+        peer = ends.open()
+        assert peer.call({"cmd": "Ping", "reqId": 1})["ok"]
+        connection = weakref.ref(ends.links[0].connection)
+        peer.sock.close()
+        ends.await_end()
+        ends.links.clear()
+        ends.greenlets.clear()
+        assert connection() is None
+    finally:
+        gc.enable()

@@ -68,15 +68,11 @@ def test_little_is_kept_for_what_comes_next(libc: LibC) -> None:
 
 
 @pytest.mark.usefixtures("libc")
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_all_of_memory_is_looked_at_only_where_that_is_quick(
-    collected: list[int], monkeypatch: pytest.MonkeyPatch, is_compiled: bool
-) -> None:
-    monkeypatch.setattr(memory, "IS_COMPILED", is_compiled)
+def test_all_of_memory_is_looked_at_only_where_that_is_quick(collected: list[int]) -> None:
     memory.give_back(memory.LOOKED_AT_MAX)
     memory.give_back(memory.LOOKED_AT_MAX + 1)
 
-    assert [2, 2 if is_compiled else 1] == collected
+    assert [2, 1] == collected
 
 
 @pytest.mark.usefixtures("libc")
@@ -95,7 +91,6 @@ def test_old_cycles_are_collected_beside_few_jobs(
     jobs: int,
     expected: list[int],
 ) -> None:
-    monkeypatch.setattr(memory, "IS_COMPILED", False)
     monkeypatch.setattr(gc, "get_count", lambda: (0, 0, looks))
     memory.tidy(False, jobs, 0)
 

@@ -1,0 +1,137 @@
+"""Batches are added whole or not at all, beside others and when commits fail."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bunqueue.engine.admission import ADMITTED_PER_STEP
+from bunqueue.engine.flow_admission import FlowJob
+from bunqueue.protocol.codec import pack
+from bunqueue.protocol.options import DEFAULT_OPTIONS, shared_options
+from tests.support.engine import World, persistent_world
+
+
+def entries(count: int) -> list[Any]:
+    """Return as many entries with ids of their own."""
+    owns = [{"customId": f"c{number}", "durable": True} for number in range(count)]
+    return [("a", pack(None), shared_options(own), own) for own in owns]
+
+
+def ended(work: Any, world: World, other: Any, patience: int) -> Any:
+    """Drive a work to its end; ``other`` goes on only once the work has been waiting for long."""
+    for turn in range(1_000):
+        try:
+            work.send(world.now)
+        except StopIteration as end:
+            return end.value
+        world.settle()
+        if turn > patience:
+            with contextlib.suppress(StopIteration):
+                other.send(world.now)
+    raise AssertionError("no answer")
+
+
+def test_a_batch_is_not_answered_before_another_with_its_ids_is_written() -> None:
+    world = persistent_world()
+    first = world.engine.push_many("q", entries(2_000), world.now)
+    second = world.engine.push_many("q", entries(1_000), world.now)
+    next(first)
+    next(second)
+    for _ in range(1_000 // ADMITTED_PER_STEP + 1):
+        first.send(world.now)
+    ids = ended(second, world, first, 100)
+    world.settle()
+    assert set(ids) <= world.storage.rows.keys()
+
+
+EXTEND = {"ttl": 60_000, "extend": True}
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+@pytest.mark.parametrize("is_polled", [False, True])
+def test_a_batch_with_a_key_twice_is_taken_or_refused_as_a_whole(
+    make: Callable[[], World], is_polled: bool
+) -> None:
+    world = make()
+    world.push("r", jobId="dep")
+    first: dict[str, Any] = {"name": "a", "uniqueKey": "k", "dedup": EXTEND}
+    if is_polled:
+        world.poll()
+    else:
+        first["dependsOn"] = ["dep"]
+    reply = world.go("PUSHB", queue="q", jobs=[first, {**first, "dependsOn": []}])
+    assert reply["ok"] == bool(world.counts())
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+@pytest.mark.parametrize("own", [{"customId": "x"}, {"uniqueKey": "k"}])
+def test_twins_take_no_room_in_a_group(make: Callable[[], World], own: dict[str, str]) -> None:
+    world = make()
+    job: dict[str, Any] = {"name": "a", "groupId": "g", "groupMaxSize": 1, **own}
+    for _ in range(2):
+        assert len(set(world.ok("PUSHB", queue="q", jobs=[job, job])["ids"])) == 1
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+def test_a_full_group_refuses_the_whole_batch_of_one_that_takes_a_running_jobs_key(
+    make: Callable[[], World],
+) -> None:
+    world = make()
+    world.push(uniqueKey="k")
+    world.pull()
+    world.push(groupId="g")
+    before = world.counts()
+    job: dict[str, Any] = {
+        "uniqueKey": "k",
+        "dedup": {"replace": True},
+        "groupId": "g",
+        "groupMaxSize": 1,
+    }
+    world.error("PUSHB", queue="q", jobs=[{"priority": 1}, job])
+    assert before == world.counts()
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [("Update", {"id": "p", "data": 2}), ("Cancel", {"id": "p"})],
+)
+def test_a_released_job_goes_on_after_an_undo_of_what_came_behind_its_release(
+    command: str, fields: dict[str, Any]
+) -> None:
+    world = persistent_world()
+    world.push(jobId="c")
+    world.push("other", jobId="p", dependsOn=["c"])
+    world.pull()
+    world.send("ACK", id="c")
+    in_flight, world.storage._operations = world.storage._operations, []
+    world.send(command, **fields)
+    for _, args, then in in_flight:
+        if then is not None:
+            then(*args)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(10)
+    assert world.pull("other") == "p"
+
+
+def test_a_flow_waits_for_a_batch_that_has_announced_one_of_its_ids() -> None:
+    world = persistent_world()
+    ids = ["c499", *(f"f{number}" for number in range(1_000))]
+    plan = iter([FlowJob(i, "q", "a", pack({}), DEFAULT_OPTIONS, {"customId": i}) for i in ids])
+    many = world.engine.push_many("q", entries(500), world.now)
+    flow = world.engine.push_flow(plan, lambda _job: b"", world.now)
+    next(many)
+    many.send(world.now)
+    next(flow)
+    for _ in range(60):
+        if len(world.engine.arriving) > 1:
+            break
+        flow.send(world.now)
+    pushed = ended(many, world, flow, 10_000)
+    world.settle()
+    assert set(pushed) <= world.storage.rows.keys()
