@@ -322,9 +322,10 @@ class Link:
                 waiter.settle(None, ConnectionClosedError(reason))
         if self._slots is not None:
             self._slots.open_all()
-        self._close_stream()
+        # First: gevent's lock lets others run where it is refused, and a kill may come there.
         if self._on_end is not None:
             self._on_end(self)
+        self._close_stream()
 
     def _close_stream(self) -> None:
         """Give the descriptor back, unless a reader is in it: then that reader will."""

@@ -443,3 +443,22 @@ def test_callers_that_have_left_are_not_kept(server: FakeServer, connection: Con
     assert len(link._parked) <= 1
     held.release(0)
     assert 1 == waiting.result()["echo"]
+
+
+def test_an_end_that_is_interrupted_is_told_all_the_same(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under gevent a refused lock lets others run, and a kill or a time-out may come there."""
+    connection.call({"cmd": "Ping"})
+    (link,) = connection._pool_here().links
+
+    def thrown() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(link, "_close_stream", thrown)
+    with pytest.raises(KeyboardInterrupt):
+        link.end("connection lost")
+    monkeypatch.undo()
+
+    assert connection.call({"cmd": "Ping"})["ok"]
+    link.stream.close()
