@@ -370,14 +370,21 @@ class Histories(RuleBasedStateMachine):
     @rule()
     @checks("I3", "I38", "I39", "I40")
     def kill(self) -> None:
-        """SIGKILL: what was at work is charged once; only plain pushes of a moment ago may go."""
-        at_risk = self.oracle.killed()
+        """SIGKILL: what was at work is charged once; only plain pushes of a moment ago may go.
+
+        What a link gave back a moment ago may be at work still, as far as the file knows.
+        """
+        at_risk, just_left = self.oracle.killed(), self.oracle.just_left()
         low = self.world.now()
         self.world.kill()
         high = self.world.now()
         for job in at_risk:
             if self.world.state(job.id) == "unknown":
                 self.oracle.remove(job)
+        for job in just_left:
+            if self.world.ok("GetJob", id=job.id)["job"]["attempts"] > job.attempts:
+                job.uncharged -= 1
+                self.oracle.charged(job, (low, high), is_stall=True)
         for job in self._all("active"):
             self.oracle.charged(job, (low, high), is_stall=True)
         self.audit()
@@ -399,6 +406,7 @@ class Histories(RuleBasedStateMachine):
         for job in self._all("active"):
             if job.link == link and not job.is_renewed:
                 self.oracle.released(job)
+                job.left_at = time.monotonic()
                 now = self.world.now()
                 self.world.eventually(job.state(now), lambda job=job: self.world.state(job.id))
 

@@ -26,6 +26,7 @@ class Job:
         plain_at: When a plain push was answered, by the steady clock; None once it is safe.
         token: Of the delivery that runs.
         lost_token: Of a delivery that was charged because the broker died.
+        left_at: When the link it was delivered over ended last, by the steady clock.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Job:
     result: Any = None
     deliveries: int = 0
     uncharged: int = 0
+    left_at: float = 0.0
 
     def state(self, now: int) -> str:
         """Return what a reader is told."""
@@ -153,3 +155,8 @@ class Oracle:
         """Return who may be lost: plain pushes of a moment ago that nothing has touched since."""
         limit = time.monotonic() - LOSS_WINDOW_S
         return [j for j in self.jobs.values() if j.plain_at is not None and j.plain_at > limit]
+
+    def just_left(self) -> list[Job]:
+        """Return what came back from a link a moment ago: nobody was told that it is written."""
+        limit = time.monotonic() - LOSS_WINDOW_S
+        return [j for j in self.jobs.values() if j.place == "queued" and j.left_at > limit]
