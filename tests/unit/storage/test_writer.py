@@ -6,12 +6,18 @@ import threading
 
 import apsw
 import pytest
+from gevent.monkey import is_module_patched
 
 from bunqueue.storage import writer
 from bunqueue.storage.sqlite import _SETUP, open_checked
 from bunqueue.storage.writer import Database, Frames, frame
 
 META = "INSERT OR REPLACE INTO meta VALUES "
+
+# The writer is a process of its own, which nothing has patched: here it has to be a thread.
+with_threads = pytest.mark.skipif(
+    is_module_patched("threading"), reason="patched, a thread of Python's is a greenlet"
+)
 
 
 def rows_of(path, sql):
@@ -141,6 +147,7 @@ def test_what_another_writes_between_two_batches_fails_neither(path, database):
     assert {"a": 5} | {f"b{number}": 0 for number in range(1, 6)} == meta(path)
 
 
+@with_threads
 def test_another_that_writes_for_a_while_is_waited_for(path, database):
     database.write(batch(["a", 1]))  # a view is kept from here on
     another = apsw.Connection(path)
@@ -176,6 +183,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut():
     assert values == [found for value in values for found in Frames().feed(frame(value))]
 
 
+@with_threads
 def test_a_quiet_file_is_kept_from_nobody(path):
     ours, theirs = socket.socketpair()
     served = threading.Thread(target=writer.main, args=(theirs.fileno(), path))
