@@ -137,7 +137,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
         prove(engine, job)
     else:
         queue.completed[job.id] = job
-        engine.retain(job)
+        if engine.retained.add(job) > engine.settings.max_completed_jobs:  # retain, without a call
+            engine.evict_soon()
         engine.storage.changed(job)
     stop_ttl(engine, job)
     if extra.flow is not None:

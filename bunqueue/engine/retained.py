@@ -40,9 +40,10 @@ class Retained:
             if job in shelf:
                 del shelf[job]
                 self._count -= 1
-                self._join(at)
-                if at:
-                    self._join(at - 1)
+                if len(self._shelves) > 1:
+                    self._join(at)
+                    if at:
+                        self._join(at - 1)
                 return
 
     def _join(self, at: int) -> None:
