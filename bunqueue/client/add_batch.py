@@ -6,12 +6,9 @@ one whose first job has waited ``max_delay_ms``. So sequential code costs one lo
 threads cost one round trip instead of sixteen.
 
 The callers of a batch are woken in a row: each wakes the next just before it returns. Threads woken
-all at once would queue up for the interpreter lock, each with a wait of its own. Once half of them
-have returned, the next batch has its turn: so the broker works for one half of the threads while
-the other half comes back, and neither waits for the other. With 16 threads that is a fourth more
-adds than when the last one to return hands the turn on; greenlets, which do not wait for one
-another's lock, do better with the latter (client_side.py shared: 49,000/s against 40,000/s with
-threads, 40,000/s against 55,000/s with greenlets).
+all at once would queue up for the interpreter lock, each with a wait of its own. The last of them
+hands the turn on; among threads the one before it does, so that a caller that is interrupted before
+it is counted costs the others nothing.
 
 A refused batch has admitted none of its entries, so they are sent again one by one, and each caller
 gets its own id or its own error. A lost batch fails all its callers with the same error, and
@@ -255,7 +252,7 @@ class AddBatcher:
         size = len(batch.jobs)
         if size > 1:
             self._lonely = 0
-        batch.ends_at = max(1, size // 2) if self._world.is_native else size + 1
+        batch.ends_at = size if self._world.is_native else size + 1  # the sender counts twice
         # No call but the last: an interrupt must not leave a batch that is neither open nor taken.
         self._open = following
         batch.sender = sender

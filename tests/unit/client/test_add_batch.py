@@ -278,40 +278,6 @@ def test_a_thread_interrupted_while_its_batch_is_under_way_breaks_no_chain(broke
 
 
 @pytest.mark.skipif(worlds.is_patched(), reason="with greenlets the last one ends the flush")
-def test_the_next_batch_leaves_once_half_of_the_threads_have_returned(broker: Broker) -> None:
-    returning: list[str] = []
-    others_may_return = threading.Event()
-
-    def made(fields: dict[str, Any], job_id: str) -> str:
-        if fields["name"] in "abcd":
-            returning.append(fields["name"])
-            if len(returning) > 2:
-                assert others_may_return.wait(10)
-        return job_id
-
-    batcher = AddBatcher(broker, "q", worlds.standard(), 4, 60_000, made=made)
-    adds = Adds(batcher)
-    adds.add("first")
-    broker.arrived.wait()
-    for count, name in enumerate("abc", 1):
-        adds.add(name)
-        adds.wait_until_waiting(count)
-    adds.add("d")
-    while len(returning) < 3:
-        worlds.standard().sleep(0.001)
-    broker.go_on.set()
-    while "first" not in adds.outcomes:
-        worlds.standard().sleep(0.001)
-    adds.add("next")
-    while "next" not in adds.outcomes:
-        worlds.standard().sleep(0.001)
-
-    assert 3 == len(returning)
-    others_may_return.set()
-    assert {name: f"id-{name}" for name in ("first", *"abcd", "next")} == adds.join()
-    assert batcher.drain(10)
-
-
 def test_another_caller_looks_at_the_clock_when_the_first_has_been_interrupted() -> None:
     is_held = gevent.event.Event()
     commands: list[Command] = []
