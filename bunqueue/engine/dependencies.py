@@ -435,10 +435,10 @@ def release(engine: "Engine", job: Job, now: int, *, by_edit: bool = False) -> N
         else:
             note(job, "delayed" if job.run_at > now else high, now)
         engine.storage.changed(job)
-    engine.storage.sync(_unrelease, (engine, job, now, run_at), _released)
+    engine.storage.sync(_unrelease, (engine, job, now, run_at), show_released)
 
 
-def _released(engine: "Engine", job: Job, now: int, _run_at: int = 0) -> None:
+def show_released(engine: "Engine", job: Job, now: int, _run_at: int = 0) -> None:
     """Show a released job to the workers, after the commit."""
     ties = job.extra.flow
     if job.place != PARKED or ties is None or not ties.is_released:

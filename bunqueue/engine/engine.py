@@ -358,7 +358,7 @@ class Engine(EngineFields):
     fail_parked = failures.fail_parked
     dependency_gone = dependencies.gone
     untie = dependencies.untie
-    released = dependencies._released
+    show_released = dependencies.show_released
 
     tick = sweeps.tick
     clock_jumped = clock_steps.clock_jumped

@@ -75,7 +75,7 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
 
 
 def _let_go(engine: "Engine", job: Job, now: int) -> None:
-    engine.released(job, now)
+    engine.show_released(job, now)
 
 
 def _show(engine: "Engine", job: Job, now: int) -> None:
