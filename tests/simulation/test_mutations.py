@@ -296,7 +296,7 @@ def a_flow_that_is_not_written_leaves_its_first_job(patch: Patch) -> None:
 
 @mutation("I30", "waits for nobody", seed=11)
 def a_parent_is_released_and_never_shown(patch: Patch) -> None:
-    patch.setattr(dependencies, "_released", lambda *_: None)
+    patch.setattr(dependencies, "show_released", lambda *_, **__: None)
 
 
 @mutation("I30", "has completed", seed=11)
