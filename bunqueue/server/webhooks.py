@@ -321,9 +321,12 @@ def _connected(addresses: list[Address], port: int) -> Any:
     failure: OSError | None = None
     for address in addresses:
         try:
-            return gevent.socket.create_connection((str(address), port), CONNECT_S_MAX)
+            sock = gevent.socket.create_connection((str(address), port), CONNECT_S_MAX)
         except OSError as error:
             failure = error
+        else:
+            sock.settimeout(None)  # the answer may take what is left of the try
+            return sock
     assert failure is not None, "there is an address"
     raise failure
 

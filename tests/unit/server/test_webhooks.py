@@ -219,6 +219,23 @@ def test_a24_a_receiver_that_is_silent_is_given_up(
     assert 2 == len(receiver.got)
 
 
+def test_a_receiver_may_take_all_the_time_of_a_try_for_its_answer(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound of the connecting alone ended the wait for the answer too, after half the time."""
+    monkeypatch.setattr(webhooks, "CONNECT_S_MAX", 0.05)
+    receiver.gate = Flag()
+    talk = Talk(tries_max=1)
+    talk.add(f"http://127.0.0.1:{receiver.port}/", "job.pushed")
+    talk.push()
+    receiver.await_requests(1)
+    gevent.sleep(0.2)
+    receiver.gate.set()
+    talk.settle(lambda: talk.counts() != (0, 0))
+
+    assert (1, 0) == talk.counts()
+
+
 def test_what_does_not_fit_into_the_queue_is_given_up(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
