@@ -22,7 +22,16 @@ from bunqueue.engine import proofs
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.listing import Listing
 from bunqueue.engine.proofs import Proof, Proofs
-from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, PARKED, QUEUED, move
+from bunqueue.engine.states import (
+    ACTIVE,
+    ADMITTED,
+    COMPLETED,
+    FAILED,
+    GONE,
+    PARKED,
+    QUEUED,
+    move,
+)
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -264,10 +273,22 @@ def untie(engine: "Engine", job: Job) -> None:
         proof = part(engine, job, job_id)
         if proof is not None:
             unpinned.append((job_id, proof))
+    awaited: list[Job] = []
     if extra.flow is not None:
         for child_id in extra.flow.records:
             engine.storage.delete(FAILURES, record_key(job.id, child_id))
-    engine.storage.sync(_retie, (engine, job, unpinned))
+        awaited = _awaited_children(engine, job)
+    engine.storage.sync(_retie, (engine, job, unpinned, awaited))
+
+
+def _awaited_children(engine: "Engine", job: Job) -> list[Job]:
+    """Return the children that a job waits for, but for those that have failed already."""
+    found = map(engine.index.get, ties_of(job).missing)
+    return [
+        child
+        for child in found
+        if child is not None and child.extra.parent_id == job.id and child.place != FAILED
+    ]
 
 
 def tie_again(engine: "Engine", job: Job) -> None:
@@ -280,9 +301,21 @@ def tie_again(engine: "Engine", job: Job) -> None:
 
 
 def enter_again(engine: "Engine", job: Job) -> None:
-    """Enter a job that was untied under the ids it refers to, with its records."""
+    """Enter a job that was untied under the ids it refers to, with its records.
+
+    A dependency that was met stays met. Where nothing shows that any more, since its id was used
+    again while the job was away, it leaves ``dependsOn`` as in ``outlive``.
+    """
+    extra = job.extra
+    ties = extra.flow
+    missing: Collection[str] = () if ties is None else ties.missing
+    met = [job_id for job_id in extra.depends_on if job_id not in missing]
+    unproved = [job_id for job_id in met if not is_met(engine, job_id)]
+    for job_id in unproved:
+        del extra.depends_on[job_id]
+    if unproved:
+        engine.storage.rewritten(job)
     register(engine, job)
-    ties = job.extra.flow
     if ties is not None:
         for child_id, record in ties.records.items():
             engine.storage.put(FAILURES, record_key(job.id, child_id), record)
@@ -307,14 +340,24 @@ def part(engine: "Engine", job: Job, job_id: str) -> Proof | None:
     return proofs.unpin(engine, job_id)
 
 
-def _retie(engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]]) -> None:
-    """Undo ``untie`` where the job has come back."""
+def _retie(
+    engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]], awaited: list[Job]
+) -> None:
+    """Undo ``untie`` where the job has come back; tell it what it was not told while away."""
     if job.place in (COMPLETED, GONE) or engine.index.get(job.id) is not job:
         return
     enter_again(engine, job)
+    graph = engine.graph
     for job_id, proof in unpinned:
-        if job_id in engine.graph.proofs:
+        if job_id in graph.consumers and engine.index.get(job_id) is None:
             proofs.add(engine, job_id, proof, is_pinned=True)
+    for child in awaited:
+        # What took one away otherwise is undone by now, or came before its last attempt.
+        is_removed = child.place == GONE and child.attempts >= child.options.attempts
+        if child.place == FAILED or is_removed:
+            engine.child_failed(child, child.extra.last_error, engine.last_now)
+    if engine.settings.fails_orphans and job.place == PARKED:
+        _fail_if_orphaned(engine, job)
 
 
 def record_key(parent_id: str, child_id: str) -> str:
@@ -352,13 +395,15 @@ def completed(engine: "Engine", job: Job) -> None:
             if not ties.missing and consumer.place == PARKED:
                 engine.graph.later(engine, release, consumer)
     if touched:
-        engine.storage.sync(_not_completed, (job_id, touched))
+        engine.storage.sync(_not_completed, (engine, job_id, touched))
 
 
-def _not_completed(job_id: str, touched: list[Job]) -> None:
+def _not_completed(engine: "Engine", job_id: str, touched: list[Job]) -> None:
     """Undo ``completed``."""
     for consumer in touched:
         ties_of(consumer).missing.add(job_id)
+    # Of one that was away, the edge may have gone for good.
+    _depend_again(engine, job_id, [job for job in touched if job_id not in job.extra.depends_on])
 
 
 def prove(engine: "Engine", job: Job) -> None:
@@ -525,6 +570,12 @@ def restored(engine: "Engine", now: int) -> None:
                 show_parked(engine, job, now)
                 engine.storage.changed(job)
             elif engine.settings.fails_orphans:  # the last process may have died before it did so
-                lost = next((one for one in sorted(ties.missing) if not exists(engine, one)), None)
-                if lost is not None:
-                    engine.graph.later(engine, fail_orphan, job, lost)
+                _fail_if_orphaned(engine, job)
+
+
+def _fail_if_orphaned(engine: "Engine", job: Job) -> None:
+    """Have a parked job given up if a dependency of it can never complete."""
+    missing = sorted(ties_of(job).missing)
+    lost = next((job_id for job_id in missing if not exists(engine, job_id)), None)
+    if lost is not None:
+        engine.graph.later(engine, fail_orphan, job, lost)

@@ -105,7 +105,13 @@ def _runs_anew(job: Job, memory: Memory) -> bool:
 def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     """Restore the job to the picture, in memory and for the next batch."""
     values, extra, owns_key, since = memory
-    if has_successor(engine, job) or _runs_anew(job, memory):
+    if has_successor(engine, job):
+        return
+    if _runs_anew(job, memory):
+        if job.extra.parent_id != extra.parent_id:  # of a link, the parent's side is undone too
+            job.own_extra().parent_id = extra.parent_id
+            job.data = values[_FIELDS.index("data")]
+            engine.storage.rewritten(job)
         return
     if engine.untold:
         retract(engine, job.queue.name, job.id, since)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bunqueue.engine.dependencies import SETTLED_PER_SLICE
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
+from tests.support.flows import flow_child, flow_parent
 from tests.support.whole import check_whole
 
 MINUTE = 60_000
@@ -713,3 +715,142 @@ def test_a_push_whose_id_met_an_edge_is_undone_with_it() -> None:
     check_whole(world.engine, world.now, [world.peer])
     assert ["c"] == list(world.engine.graph.proofs.pinned)
     assert "p" == world.pull("b")
+
+
+# -- what happens while a parent is away, until the removal that took it away is undone ------------
+
+
+def away(world: World, then: Callable[[], object], parent: str = "p") -> None:
+    """Remove the parent, do more, and have the commit of all that fail."""
+    answer = world.send("Cancel", id=parent)
+    then()
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(1)
+    assert answer.reply == {"ok": False, "error": "Internal server error"}
+    check_whole(world.engine, world.now, [world.peer])
+
+
+def test_an_edge_stays_met_if_its_id_is_used_again_while_the_parent_is_away() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c", removeOnComplete=True)
+    world.push("a", jobId="other")
+    world.push("b", jobId="p", dependsOn=["c", "other"])
+    finish(world, "c", "a")
+    away(world, lambda: world.send("PUSH", queue="a", jobId="c"))
+
+    again = world.restart()
+
+    finish(again, "other", "a")
+    assert "waiting" == again.state("c")
+    assert "p" == again.pull("b")
+
+
+def test_an_edge_is_open_again_if_its_completion_is_undone_too() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c", removeOnComplete=True)
+    world.push("b", jobId="p", dependsOn=["c"])
+    world.pull("a")
+    world.send("ACK", id="c")
+    away(world, lambda: world.send("PUSH", queue="a", jobId="c"))
+
+    for asked in (world, world.restart()):
+        assert "waiting-children" == asked.state("p")
+    finish(world, "c", "a")
+    assert "p" == world.pull("b")
+
+
+def test_an_edge_stays_met_if_its_proof_ages_while_the_parent_is_away() -> None:
+    world = persistent_world(EngineSettings(max_completed_jobs=0))
+    world.push("a", jobId="c", removeOnComplete=True)
+    world.push("a", jobId="other")
+    world.push("b", jobId="p", dependsOn=["c", "other"], childrenIds=["c"])
+    finish(world, "c", "a", result=1)
+    away(world, lambda: None)
+
+    again = world.restart()
+
+    assert {"c": 1} == again.ok("GetChildrenValues", id="p")["data"]["values"]
+    finish(again, "other", "a")
+    assert "p" == again.pull("b")
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [("failParentOnFailure", "failed"), ("ignoreDependencyOnFailure", "waiting")],
+)
+def test_a_child_that_times_out_while_its_parent_is_away_is_told_to_it(
+    policy: str, state: str, is_kept: bool
+) -> None:
+    world = persistent_world()
+    options = {policy: True, "maxAttempts": 1, "timeout": 10, "removeOnFail": not is_kept}
+    jobs = [flow_parent(["c"]), flow_child("c", **options)]
+    world.ok("PUSHF", jobs=jobs)
+    world.pull("q")
+
+    def time_out() -> None:
+        world.clock.ms += 20
+        world.engine.tick(world.now)
+        world.storage.answer_waits = 0
+
+    away(world, time_out)
+
+    assert ("failed" if is_kept else "unknown") == world.state("c")
+    assert [state, state] == [asked.state("p") for asked in (world, world.restart())]
+
+
+def test_a_parent_that_waits_for_another_chance_of_a_child_does_so_when_it_comes_back() -> None:
+    world = persistent_world()
+    child = flow_child("c", failParentOnFailure=True, maxAttempts=1)
+    world.ok("PUSHF", jobs=[flow_parent(["c"]), child])
+    world.pull("q")
+    world.ok("FAIL", id="c")
+    world.ok("RetryDlq", queue="pq", jobId="p")
+    world.pull("pq")
+    world.ok("MoveToWaitingChildren", id="p")
+    assert "waiting-children" == world.state("p")
+
+    away(world, lambda: None)
+
+    assert "waiting-children" == world.state("p")
+
+
+def test_a_parent_that_comes_back_fails_if_what_it_waits_for_has_gone_and_orphans_are_to() -> None:
+    world = persistent_world(EngineSettings(orphaned_dependency="fail"))
+    world.push("a", jobId="c", ttl=10)
+    world.push("b", jobId="p", dependsOn=["c"])
+
+    def expire() -> None:
+        world.clock.ms += 20
+        world.engine.tick(world.now)
+        world.storage.answer_waits = 0
+
+    away(world, expire)
+
+    assert "unknown" == world.state("c")
+    assert "failed" == world.state("p")
+
+
+def test_a_child_that_was_handed_out_while_it_was_to_be_detached_is_still_a_child() -> None:
+    world = persistent_world()
+    child = flow_child("c", failParentOnFailure=True, maxAttempts=1)
+    world.ok("PUSHF", jobs=[flow_parent(["c"]), child])
+    before = world.job("c")["data"]
+    detached = world.send("RemoveChildDependency", id="c")
+    pulled = world.send("PULL", queue="q")
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert detached.reply is not None
+    assert detached.reply["ok"] is False
+    assert pulled.reply is not None
+    assert "c" == pulled.reply["job"]["id"]
+    assert ("p", before) == (world.job("c")["parentId"], world.job("c")["data"])
+    again = world.restart()
+    assert ("p", before) == (again.job("c")["parentId"], again.job("c")["data"])
+    world.ok("FAIL", id="c")
+    assert "failed" == world.state("p")
