@@ -222,7 +222,7 @@ class Rules:
         for seq, new in after.items():
             if seq in before:
                 continue
-            self.families.appeared(new)
+            self.families.appeared(new, after)
             self.crons.appeared(new)
             if edges is not None and new.attempts:
                 raise Broken(f"{kind} made a job that has failed before: {new}")

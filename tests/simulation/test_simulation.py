@@ -12,11 +12,13 @@ import pytest
 
 from bunqueue.commands.registry import COMMANDS
 from bunqueue.engine import moves, outcomes
+from bunqueue.engine.engine import Engine
 from bunqueue.storage.log import MutationLog
 from tests.simulation import rules, steps
 from tests.simulation.history import Failed, Figures, run, shrunk, steps_of
 from tests.simulation.steps import TOKEN, Step
 from tests.simulation.world import World, silence
+from tests.support.flows import flow_child, flow_parent
 
 SECONDS = 6.0
 HISTORIES_MIN = 15  # on a machine that is busy with other things
@@ -94,6 +96,50 @@ def test_a_move_that_no_table_has_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(Failed, match="Promote moved a"):
         run([*PUSHED[:1], promoted], 1)
+
+
+FLOW: list[Step] = [
+    (
+        "command",
+        0,
+        {
+            "cmd": "PUSHF",
+            "jobs": [
+                flow_parent(["b"], "d", "r"),
+                flow_child("b", "d", "q", "r", failParentOnFailure=True, maxAttempts=1),
+            ],
+        },
+        True,
+    ),
+    ("command", 0, {"cmd": "PULL", "queue": "q", "owner": "w"}, True),
+    ("command", 0, {"cmd": "FAIL", "id": "b", "token": TOKEN}, True),
+    ("command", 0, {"cmd": "PUSH", "queue": "r", "jobId": "d", "dependsOn": ["b"]}, True),
+]
+
+
+def test_who_depends_on_a_dead_letter_waits_for_another_chance_of_it() -> None:
+    """Though the dead letter has failed its parent, and that one had the same id."""
+    assert run(FLOW, 1)
+
+
+def test_a_second_failure_that_is_not_told_to_who_came_after_the_first_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    again: list[Step] = [
+        ("command", 0, {"cmd": "RetryDlq", "queue": "q", "jobId": "b"}, True),
+        *FLOW[1:3],
+    ]
+    assert run(FLOW + again, 1)
+    child_failed = Engine.child_failed
+
+    def told_once(engine: Any, job: Any, error: Any, now: int) -> None:
+        if engine.index.get("d").seq == 1:
+            child_failed(engine, job, error, now)
+
+    monkeypatch.setattr(Engine, "child_failed", told_once)
+
+    with pytest.raises(Failed, match="which has failed"):
+        run(FLOW + again, 1)
 
 
 def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
