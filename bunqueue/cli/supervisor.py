@@ -5,8 +5,13 @@ a variable in their environment tells them to run the workers instead of supervi
 a process group of its own, so that Ctrl-C in a terminal reaches it once, through here; one whose
 supervisor is gone drains by itself.
 
-A child that ends with 0 is done, with 2 or 1 it could not run and would not the next time either.
-Anything else is a crash, and it is started again, later each time it did not live for long.
+A child drains on SIGTERM, however often it comes: the supervisor asks it for a restart and again
+for a stop, and a service manager may signal every process itself. To interrupt its jobs there is
+another signal, which only the supervisor sends.
+
+A child that ends with 0 is done, with 2 or 1 it could not run and would not the next time either,
+unless something has changed since. Anything else is a crash, and it is started again, later each
+time it did not live for long.
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
@@ -25,6 +29,7 @@ from bunqueue.cli.exits import DRAINED, ENDED_BY_INT, FAILED, FORCED, RECYCLED, 
 from bunqueue.cli.main import CHILD_MARK
 from bunqueue.cli.ready import Mark, Readiness
 from bunqueue.cli.sources import Sources
+from bunqueue.cli.watch import INTERRUPT
 
 LOOK_S = 0.1  # how long a signal or an end may go unnoticed
 RESTART_S = (0.5, 1.0, 2.0, 5.0)  # before the n-th restart in a row, client.md 3.8
@@ -43,6 +48,7 @@ class Place:
         due_at: When to start the next one; None for never.
         started_at: When the last one was started.
         crashes: In a row.
+        is_old: The running child was started before a change, and is to be replaced in its turn.
         is_leaving: The running child was asked to end, to be replaced.
         readiness: Whether the running child's workers run; None between two.
     """
@@ -53,6 +59,7 @@ class Place:
         self.due_at: float | None = 0.0
         self.started_at = 0.0
         self.crashes = 0
+        self.is_old = False
         self.is_leaving = False
         self.readiness: Readiness | None = None
 
@@ -79,8 +86,8 @@ class Supervisor:
         self._sources = sources
         self._signals: list[int] = []
         self._handed_on = 0
+        self._is_draining = False
         self._rolls = 0
-        self._rolling: deque[Place] = deque()
         self._worst = DRAINED
 
     def run(self) -> int:
@@ -98,7 +105,7 @@ class Supervisor:
         return self._worst
 
     def _goes_on(self) -> bool:
-        is_watching = self._sources is not None and not self._signals
+        is_watching = self._sources is not None and not self._is_draining
         return is_watching or any(
             place.process is not None or place.due_at is not None for place in self._places
         )
@@ -118,14 +125,22 @@ class Supervisor:
         self._send(signal.SIGUSR1)
 
     def _hand_on(self) -> None:
-        """Pass on the signals that have come; from the first on nothing is started any more."""
+        """Pass on what the signals that have come mean: the first drains, the next interrupts."""
         while self._handed_on < len(self._signals):
             number = self._signals[self._handed_on]
-            self._handed_on += 1
             log.info("handing a signal on to the worker processes: %s", signal.Signals(number).name)
-            self._send(number)
-            for place in self._places:
-                place.due_at = None
+            if self._handed_on == 0:
+                self._drain()
+            else:
+                self._send(INTERRUPT)
+            self._handed_on += 1
+
+    def _drain(self) -> None:
+        """Ask all children to end; from now on nothing is started any more."""
+        self._is_draining = True
+        self._send(signal.SIGTERM)
+        for place in self._places:
+            place.due_at = None
 
     def _send(self, number: int) -> None:
         for place in self._places:
@@ -142,7 +157,7 @@ class Supervisor:
                 and time.monotonic() >= place.due_at
             ):
                 place.due_at = None
-                place.is_leaving = False
+                place.is_old = place.is_leaving = False
                 place.started_at = time.monotonic()
                 # A child that has not got to its handler yet must not die of the signal: what is
                 # ignored here stays so in it.
@@ -168,12 +183,12 @@ class Supervisor:
                     place.readiness.close()
                     place.readiness = None
                 self._ended(place, status)
+                place.is_old = False
 
     def _ended(self, place: Place, status: int) -> None:
-        is_stopping = bool(self._signals)
         if status == FORCED:
             self._worst = max(self._worst, FORCED)
-        if is_stopping:
+        if self._is_draining or self._signals:
             if status not in (DRAINED, RECYCLED, FORCED, *NOT_BEGUN):
                 self._worst = max(self._worst, FAILED)
         elif place.is_leaving or status == RECYCLED:
@@ -181,7 +196,7 @@ class Supervisor:
             place.due_at = 0.0
         elif status == DRAINED:
             log.info("worker process %d is done", place.number)
-        elif status in (FAILED, USAGE):
+        elif status in (FAILED, USAGE) and not place.is_old:
             self._gave_up(status)
         else:
             lived_s = time.monotonic() - place.started_at
@@ -199,7 +214,7 @@ class Supervisor:
             log.warning("waiting for a change in the watched files")
             return
         self._worst = max(self._worst, status)
-        self._signals.append(signal.SIGTERM)
+        self._drain()
 
     # -- rolling over -------------------------------------------------------------------------
 
@@ -207,9 +222,10 @@ class Supervisor:
         """Replace the children one after the other, when told to or when files have changed.
 
         The next one is asked to go when the one before has been replaced and its workers run. Where
-        the new code does not get that far, the old children that are left go on.
+        the new code does not get that far, the old children that are left go on. What is started
+        after the change needs no replacement.
         """
-        if self._signals:
+        if self._is_draining:
             return
         if self._sources is not None and (changed := self._sources.changed()):
             log.info("restarting the workers: %s has changed", changed)
@@ -219,12 +235,12 @@ class Supervisor:
                     place.due_at = 0.0
         if self._rolls:
             self._rolls = 0
-            self._rolling = deque(self._places)
-        if self._rolling and all(place.is_whole for place in self._places):
-            place = self._rolling.popleft()
-            if place.process is not None:
-                place.is_leaving = True
-                place.process.send_signal(signal.SIGTERM)
+            for place in self._places:
+                place.is_old = place.process is not None
+        old = next((place for place in self._places if place.is_old), None)
+        if old and old.process and all(place.is_whole for place in self._places):
+            old.is_old, old.is_leaving = False, True
+            old.process.send_signal(signal.SIGTERM)
 
 
 def child_command() -> list[str]:

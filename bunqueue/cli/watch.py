@@ -4,7 +4,10 @@ The main thread only looks: workers run in the background, and signal handlers o
 nothing that takes a lock is safe in one. A first SIGTERM or SIGINT drains; a second one, or the end
 of the grace, interrupts what still runs; a third ends the process on the spot. SIGUSR1 shows where
 every thread and greenlet stands. SIGHUP drains too, and then the process begins anew in the same
-place; below a supervisor, which replaces its children one by one, it means nothing.
+place, unless a signal says meanwhile that it is to stop.
+
+Below a supervisor these signals are counted there. Here SIGTERM and SIGINT drain, however often
+they come, ``INTERRUPT`` interrupts, and SIGHUP means nothing.
 """
 
 import faulthandler
@@ -27,6 +30,7 @@ log = logging.getLogger("bunqueue.cli")
 LOOK_S = 0.1  # how long a signal may go unnoticed
 FORCE_S = 5.0  # what interrupted handlers get to be gone
 UNREACHED_S = 1.0  # without a link before somebody is told; a broker that restarts may take this
+INTERRUPT = signal.SIGQUIT  # of a supervisor: do not wait for the jobs that run
 EMPTY_PULLS = 2  # in a row, with nothing active: a burst is over (client.md 3.8)
 
 
@@ -52,13 +56,17 @@ class Watch:
         self._is_burst = is_burst
         self._supervisor = supervisor
         self._begins_anew = False
-        self._signals = 0
+        self._is_draining = False
+        self._is_interrupted = False
+        self._signals = 0  # to stop, where no supervisor counts them
         self._unlinked: dict[Worker, float] = {}  # since when; inf once it has been told
 
     def run(self) -> int:
         """Waits for the end of all workers and returns the exit status."""
+        if self._supervisor is not None:
+            signal.signal(INTERRUPT, self._on_interrupt)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self._on_stop)
         signal.signal(signal.SIGUSR1, show_stacks)
         signal.signal(signal.SIGHUP, self._on_hangup)
         for worker in self._workers:
@@ -68,13 +76,13 @@ class Watch:
             log.info("worker started name=%s queue=%s", worker.name, worker.queue_key)
         if self._supervisor is not None:
             self._supervisor.tell_ready()
-        while self._are_open() and not (self._signals or self._failure()):
+        while self._are_open() and not (self._is_draining or self._failure()):
             self._end_bursts()
             self._tell_unreached()
             self._look_for_parent()
             time.sleep(LOOK_S)
         status = self._stop()
-        if self._begins_anew and status != FAILED and self._signals < 2:
+        if self._begins_anew and status != FAILED and not self._signals:
             log.info("beginning anew")
             sys.stdout.flush()
             sys.stderr.flush()
@@ -82,20 +90,21 @@ class Watch:
         return status
 
     def _look_for_parent(self) -> None:
-        """Drain when the supervisor has gone without a word."""
+        """Drain when the supervisor has gone without a word; signals are counted here then."""
         if self._supervisor is not None and self._supervisor.process_id != os.getppid():
             log.warning("the supervisor is gone")
-            self._signals += 1
+            self._supervisor = None
+            self._is_draining = True
 
     def _stop(self) -> int:
         """Close what is still open: gently for the grace, then by force."""
         deadline = time.monotonic() + self._grace_s
         deaths = self._deaths()
-        if self._signals:
+        if self._is_draining:
             log.info("draining grace_s=%g", self._grace_s)
         for worker in self._workers:
             worker.close(0)
-        while self._are_open() and self._signals < 2 and time.monotonic() < deadline:
+        while self._are_open() and not self._is_interrupted and time.monotonic() < deadline:
             time.sleep(LOOK_S)
         failure = self._failure()
         if failure is not None:
@@ -148,14 +157,19 @@ class Watch:
         return not all(worker.is_closed() for worker in self._workers)
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
-        if self._supervisor is None and not self._signals:
-            self._begins_anew = True
-            self._signals += 1
+        if self._supervisor is None and not self._is_draining:
+            self._begins_anew = self._is_draining = True
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signals += 1
-        if self._signals > 2:
-            os._exit(ENDED_BY_INT)
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_draining = True
+        if self._supervisor is None:
+            self._signals += 1
+            self._is_interrupted = self._signals > 1
+            if self._signals > 2:
+                os._exit(ENDED_BY_INT)
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_draining = self._is_interrupted = True
 
 
 def show_stacks(_number: int, _frame: FrameType | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from bunqueue import JobFailedError, Queue
 from tests.support.broker_process import BrokerProcess
 from tests.support.program import Program
 
+SOME_LOOKS_S = 1.0
 WAIT_S = 20.0  # a process that starts on a busy machine
 MAIN = "import sys\nfrom bunqueue.cli.main import main\nsys.exit(main())\n"
 HANDLERS = """
@@ -28,6 +30,12 @@ def slow(job):
     open("started", "w").close()
     time.sleep(job.data)
     return "slept"
+
+def held(job):
+    open("started", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    return "finished"
 
 def hoard(job):
     return len(bytearray(job.data << 20))
@@ -167,9 +175,7 @@ def test_what_no_process_can_run_ends_the_supervisor(start: Start) -> None:
 def test_a_second_signal_interrupts_what_runs(start: Start, queue: Queue, tmp_path: Path) -> None:
     job = queue.add("x", 60)
     worker = start("slow", "--processes", "1")
-    deadline = time.monotonic() + WAIT_S
-    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_file(tmp_path / "started")
 
     worker.process.send_signal(signal.SIGTERM)
     logged(worker, r"(draining) grace_s")
@@ -180,14 +186,67 @@ def test_a_second_signal_interrupts_what_runs(start: Start, queue: Queue, tmp_pa
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_stop_in_the_midst_of_a_restart_lets_the_jobs_finish(
+    start: Start, queue: Queue, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    job = queue.add("x")
+    worker = start("held", *options)
+    wait_for_file(tmp_path / "started")
+
+    worker.process.send_signal(signal.SIGHUP)
+    logged(worker, r"(draining) grace_s")
+    worker.process.send_signal(signal.SIGTERM)
+    assert_it_goes_on(worker)
+    (tmp_path / "go").touch()
+
+    assert 0 == status_of(worker)
+    assert "finished" == queue.wait_for_job(job.id, WAIT_S * 1000)
+    assert 1 == len(logged(worker, r"(worker) started name"))
+    assert not any("beginning anew" in line for line in worker.lines)
+
+
+def test_a_service_manager_may_signal_every_process_itself(
+    start: Start, queue: Queue, tmp_path: Path
+) -> None:
+    """As systemd does by default: the worker process hears of the stop from two sides."""
+    job = queue.add("x")
+    supervisor = start("held", "--processes", "1")
+    wait_for_file(tmp_path / "started")
+    (pid,) = logged(supervisor, r"worker process 1 started pid=(\d+)")
+
+    os.kill(int(pid), signal.SIGTERM)
+    supervisor.process.send_signal(signal.SIGTERM)
+    assert_it_goes_on(supervisor)
+    (tmp_path / "go").touch()
+
+    assert 0 == status_of(supervisor)
+    assert "finished" == queue.wait_for_job(job.id, WAIT_S * 1000)
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until a handler has made a file."""
+    deadline = time.monotonic() + WAIT_S
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def assert_it_goes_on(worker: Program) -> None:
+    """Waits for a few looks of a worker or supervisor; it may not end."""
+    try:
+        status = worker.process.wait(SOME_LOOKS_S)
+    except subprocess.TimeoutExpired:
+        return
+    raise AssertionError(f"it ended with status {status}: {worker.lines}")
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
 def test_a_third_signal_ends_what_cannot_be_interrupted(
     start: Start, queue: Queue, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     queue.add("x", 60)
     worker = start("slow", "-x", "thread", *options)
-    deadline = time.monotonic() + WAIT_S
-    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_file(tmp_path / "started")
 
     worker.process.send_signal(signal.SIGTERM)
     logged(worker, r"(draining) grace_s")

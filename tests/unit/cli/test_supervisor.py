@@ -10,13 +10,18 @@ import pytest
 from bunqueue.cli.ready import Mark, Readiness
 from bunqueue.cli.sources import Sources
 from bunqueue.cli.supervisor import Supervisor, take_child_mark
+from bunqueue.cli.watch import INTERRUPT
 
 
 class Changes(Sources):
-    """Files of which nothing changes."""
+    """Files of which those named change, one after the other, and then none."""
+
+    def __init__(self, directory: Path, *names: str) -> None:
+        super().__init__(directory)
+        self.names = list(names)
 
     def changed(self) -> str | None:
-        return None
+        return self.names.pop(0) if self.names else None
 
 
 def supervisor(*, watching: Path | None = None) -> Supervisor:
@@ -61,11 +66,43 @@ def test_a_crashed_one_is_started_again_later_each_time(status, monkeypatch):
 @pytest.mark.parametrize("status", [1, 2])
 def test_one_that_cannot_run_stops_the_others(status):
     made = supervisor()
+    first, second = made._places
+    second.process = Process()
 
-    made._ended(made._places[0], status)
+    made._ended(first, status)
 
-    assert [signal.SIGTERM] == made._signals
+    assert [signal.SIGTERM] == second.process.sent
     assert status == made._worst
+
+
+def test_a_first_signal_interrupts_nobody_where_the_others_drain_already():
+    made = supervisor()
+    first, second = made._places
+    second.process = Process()
+    made._ended(first, 1)
+
+    made._on_stop(signal.SIGTERM, None)
+    made._hand_on()
+    assert [signal.SIGTERM] * 2 == second.process.sent
+
+    made._on_stop(signal.SIGINT, None)
+    made._hand_on()
+    assert INTERRUPT == second.process.sent[-1]
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_one_that_cannot_run_is_tried_again_when_a_change_came_meanwhile(status, tmp_path):
+    made = supervisor(watching=tmp_path)
+    first, _second = made._places
+    first.process, first.readiness = Process(), Readiness()  # it imports its handlers
+    first.readiness.handed_on()
+    made._on_hangup(signal.SIGHUP, None)
+    made._roll()
+    first.readiness.close()
+
+    made._ended(first, status)
+
+    assert first.due_at is not None
 
 
 def test_while_files_are_watched_one_that_cannot_run_waits(tmp_path):
@@ -74,7 +111,7 @@ def test_while_files_are_watched_one_that_cannot_run_waits(tmp_path):
     made._ended(made._places[0], 1)
 
     assert made._goes_on()
-    assert [] == made._signals
+    assert made._places[0].due_at is None
 
 
 @pytest.mark.parametrize(
@@ -95,6 +132,9 @@ class Process:
 
     def __init__(self) -> None:
         self.sent: list[int] = []
+
+    def poll(self) -> None:
+        """It never ends."""
 
     def send_signal(self, number: int) -> None:
         self.sent.append(number)
@@ -124,7 +164,7 @@ def test_nothing_more_is_replaced_when_a_new_one_ends_before_it_is_ready():
     made = supervisor()
     first, second = made._places
     first.process, second.process = Process(), Process()
-    made._rolling.append(second)
+    second.is_old = True
     first.readiness = Readiness()
     first.readiness.handed_on()
 
@@ -136,6 +176,20 @@ def test_nothing_more_is_replaced_when_a_new_one_ends_before_it_is_ready():
     made._ended(first, -9)
     made._roll()
     assert [] == second.process.sent  # the crashed one comes again first
+
+
+def test_what_is_started_after_a_change_is_not_replaced(tmp_path):
+    made = Supervisor(["true"], 2, Changes(tmp_path, "shop.py"))
+    first, second = made._places
+    first.due_at = second.due_at = None
+    second.process = old = Process()
+
+    made._roll()
+    assert [0.0, None] == [first.due_at, second.due_at]
+
+    first.process, first.due_at = (new := Process()), None
+    made._roll()
+    assert ([], [signal.SIGTERM]) == (new.sent, old.sent)
 
 
 def test_a_supervisor_that_is_gone_is_told_nothing():
