@@ -188,6 +188,7 @@ def _is_served(engine: "Engine", queue_name: str, now: int) -> bool:
 def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int) -> None:
     """Make the job of a run that has been written."""
     definition = cron.definition
+    now = engine.time_after(now)
     cron.pending -= 1
     engine.schedules.fired += 1
     waits = engine.storage.answer_waits
@@ -209,9 +210,10 @@ def _push(engine: "Engine", cron: Cron, _before: tuple[int, int, int], now: int)
 def _unfire(engine: "Engine", cron: Cron, before: tuple[int, int, int], now: int) -> None:
     """Undo a run that could not be written: it is due again a little later."""
     planned_at, following, fired_at = before
+    now = engine.time_after(now)
     cron.executions -= 1
     cron.pending -= 1
-    cron.fired_at = fired_at
+    cron.fired_at = fired_at if fired_at <= now else 0  # a clock that was set back knows of none
     if engine.schedules.by_name.get(cron.name) is not cron:
         return
     if cron.next_run == following:

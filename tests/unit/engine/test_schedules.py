@@ -926,3 +926,36 @@ def test_a_run_that_could_not_be_written_keeps_nothing_out() -> None:
 
     assert 1 == world.ok("CronGet", name="n")["cron"]["executions"]
     assert 1 == world.ok("Count", queue="q")["count"]
+
+
+def _fires_before_the_clock_goes_back() -> World:
+    """Return a world with a run that is still being written."""
+    world = persistent_world()
+    every(world)
+    world.forward(MINUTE)
+    finish(world)
+    world.clock.ms += MINUTE
+    world.engine.tick(world.now)
+    world.clock.ms -= DAY
+    world.engine.clock_jumped(-DAY)
+    return world
+
+
+def test_a_run_that_was_being_written_when_the_clock_was_set_back_is_not_overtaken() -> None:
+    world = _fires_before_the_clock_goes_back()
+    world.settle()
+    world.push(jobId="later")
+
+    assert "later" != world.pull()
+
+
+def test_a_run_that_could_not_be_written_is_soon_due_again_though_the_clock_was_set_back() -> None:
+    world = _fires_before_the_clock_goes_back()
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+    world.forward(2 * SECOND)
+    world.forward(MINUTE)
+
+    assert 1 == world.ok("Count", queue="q")["count"]
