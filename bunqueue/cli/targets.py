@@ -59,9 +59,9 @@ def _workers(
         return
     if callable(found) and not isinstance(found, Worker | WorkerGroup | Bunqueue):
         found = found()
-    for worker in flat(target, found):
-        override(target, worker, {**moved_to, **options})
-        yield worker
+    for each in flat(target, found):
+        override(target, each, {**moved_to, **options})
+        yield each.prepared() if isinstance(each, Bunqueue) else each
 
 
 def resolve(target: str) -> Any:
@@ -108,14 +108,12 @@ def is_handler(found: Any) -> bool:
     return bool(required)
 
 
-def flat(target: str, found: Any) -> Iterator[Worker]:
-    """Yield the workers inside groups and lists."""
-    if isinstance(found, Worker):
+def flat(target: str, found: Any) -> Iterator[Worker | Bunqueue]:
+    """Yield what works inside groups and lists."""
+    if isinstance(found, Worker | Bunqueue):
         yield found
     elif isinstance(found, WorkerGroup):
         yield from found.workers
-    elif isinstance(found, Bunqueue):
-        yield found.prepared()
     elif isinstance(found, Iterable):
         for each in found:
             yield from flat(target, each)
@@ -123,13 +121,14 @@ def flat(target: str, found: Any) -> Iterator[Worker]:
         raise UsageError(f"{target} is a {type(found).__name__}, not a worker or a handler")
 
 
-def override(target: str, worker: Worker, options: Mapping[str, Any]) -> None:
+def override(target: str, found: Worker | Bunqueue, options: Mapping[str, Any]) -> None:
     """Let the options of the command line win over those that the module gave."""
     if not options:
         return
+    worker = found.worker if isinstance(found, Bunqueue) else found
     if worker.is_started or worker.is_closed():
         raise UsageError(f"{target} has started already, so its options stay: use autorun=False")
-    worker.change(**options)
+    found.change(**options)
 
 
 def import_from(directories: Iterable[str]) -> None:

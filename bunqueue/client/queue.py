@@ -29,7 +29,7 @@ from bunqueue.client.queue_reads import QueueReads
 from bunqueue.client.queue_schedulers import QueueSchedulers
 from bunqueue.client.telemetry import TelemetryHandler
 from bunqueue.client.types import LoggerLike
-from bunqueue.client.values import IntegerPolicy
+from bunqueue.client.values import IntegerPolicy, QueueName
 
 if TYPE_CHECKING:
     from bunqueue.client.forwarder import Forwarder, Target
@@ -259,6 +259,17 @@ class Queue(
     def wait_until_ready(self) -> None:
         """Open and authenticate now. Waits."""
         self.connection.connect()
+
+    def move(self, name: QueueName, connection: Connection | None) -> None:
+        """Go by another name from now on, and by a connection that becomes its own if one is given.
+
+        The old one stays open: other code may have been handed it.
+        """
+        self.name, self.queue_key, self.prefix_key = name, name.key, name.prefix
+        self._batchers, self._only_batcher = {}, None
+        if connection is not None:
+            self.connection, self.embedded = connection, connection.embedded
+            self._owns_connection = True
 
     def close(self) -> None:
         """Let adds that are under way end, then close the connection if it is this queue's own.

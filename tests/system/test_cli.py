@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from bunqueue import Queue
 from tests.support.broker_process import (
     POLL_S,
     START_S_MAX,
@@ -489,6 +490,28 @@ def test_options_win_over_a_worker_that_has_not_started(memory_broker, shop):
     assert 0 == done.status, done.err
     assert "name=ann" in done.err
     assert "hello 1" in bunqueue("job", "result", job_id, broker=memory_broker).out
+
+
+def test_a_bunqueue_works_for_the_broker_of_the_command_line_only(memory_broker, shop):
+    """Its queue stayed with the module's broker: settings, triggers and aging went there."""
+    (shop / "app.py").write_text(
+        "from bunqueue import Bunqueue\n"
+        f"app = Bunqueue.deferred('apps', port={free_port()}, dlq={{'max_entries': 7}})\n"
+        "app.trigger({'on': 'first', 'create': 'second'})\n"
+        "app.processor(lambda job: job.name)\n"
+    )
+    bunqueue("push", "apps", "1", "--name", "first", broker=memory_broker)
+
+    done = bunqueue(
+        *("worker", "app:app", "--max-jobs", "2", "-c", "1"),
+        *("--url", f"bunqueue://{memory_broker.host}:{memory_broker.port}"),
+        directory=shop,
+    )
+
+    assert 0 == done.status, done.err
+    with Queue("apps", memory_broker.host, memory_broker.port) as queue:
+        assert 7 == queue.get_dlq_config()["maxEntries"]
+        assert ["first", "second"] == sorted(job.name for job in queue.get_completed())
 
 
 def test_options_are_refused_by_a_worker_that_has_started(memory_broker, shop):

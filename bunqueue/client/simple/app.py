@@ -262,6 +262,17 @@ class Bunqueue(AppQueue):
         if self._aging is not None:
             self._aging.start()
 
+    def change(self, **options: Any) -> None:
+        """Give one that has not started other options of its worker; see ``Worker.change``.
+
+        The queue goes along, to another broker as into another namespace.
+        """
+        worker, before = self.worker, self.worker.connection
+        worker.change(**options)
+        is_moved = worker.connection is not before
+        # Of its own: closing the worker cuts the worker's.
+        self.queue.move(worker.queue, worker.connection.clone() if is_moved else None)
+
     def prepared(self) -> Worker:
         """Return the worker, ready to be started by somebody else; see ``start``."""
         self._handlers.check()

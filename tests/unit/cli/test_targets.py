@@ -2,6 +2,7 @@ import pytest
 
 from bunqueue.cli.targets import flat, is_handler, override, resolve, workers_of
 from bunqueue.cli.usage import UsageError
+from bunqueue.client.simple.app import Bunqueue
 from bunqueue.client.worker import Worker
 from bunqueue.client.worker_group import WorkerGroup
 from bunqueue.errors import BunqueueError
@@ -102,6 +103,27 @@ def test_the_address_of_the_command_line_wins_over_that_of_the_module():
 
     connection = one.pull_connection
     assert ("localhost", 7000, "new") == (connection.host, connection.port, connection.token)
+
+
+def test_a_bunqueue_goes_to_the_address_of_the_command_line_as_a_whole():
+    app = Bunqueue("emails", processor=handler, autorun=False, url="bunqueue://:old@there:7000")
+
+    override("module:app", app, {"host": "localhost", "token": "new", "prefix_key": "a:"})
+
+    here = ("localhost", 7000, "new")
+    for connection in (app.queue.connection, app.worker.pull_connection):
+        assert here == (connection.host, connection.port, connection.token)
+    assert ("a:emails", "a:emails") == (app.queue.queue_key, app.worker.queue_key)
+
+
+def test_a_bunqueue_whose_address_stays_keeps_its_connection():
+    app = Bunqueue("emails", processor=handler, autorun=False)
+    before = app.queue.connection
+
+    override("module:app", app, {"concurrency": 9})
+
+    assert 9 == app.worker.concurrency
+    assert before is app.queue.connection
 
 
 def test_a_started_worker_keeps_its_options(monkeypatch):
