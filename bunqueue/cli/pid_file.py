@@ -1,11 +1,16 @@
-"""The file that tells the id of a running process."""
+"""The file that tells the id of a running process.
+
+A lock on it says whether that process runs, and ends with it however it ends. The number alone
+would not: a killed process leaves it behind, and in a container or after a restart of the machine
+another one soon has the same. The lock is one of POSIX, which forked children do not inherit.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from bunqueue.errors import BunqueueError
 
@@ -20,37 +25,42 @@ def pid_file(path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    file = Path(path)
-    owner = _owner(file)
-    if owner is not None:
-        raise BunqueueError(f"{path} belongs to process {owner}, which is running")
     try:
-        file.write_text(f"{os.getpid()}\n")
+        fd = _taken(path)
     except OSError as error:
         raise BunqueueError(f"cannot write {path}: {error.strerror}") from error
     try:
         yield
     finally:
-        if _written(file) == os.getpid():
-            file.unlink(missing_ok=True)
+        if _is_at(path, fd):
+            with contextlib.suppress(OSError):  # somebody else was faster, or the directory changed
+                os.unlink(path)
+        os.close(fd)
 
 
-def _owner(file: Path) -> int | None:
-    """Return the process that the file names, if it runs and is another one."""
-    pid = _written(file)
-    if pid is None or pid == os.getpid():
-        return None
+def _taken(path: str) -> int:
+    """Return the descriptor that holds the file, with our id in it."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, fd):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                return fd
+        except (BlockingIOError, PermissionError):
+            pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise BunqueueError(f"{path} belongs to process {pid}, which is running") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # its holder has just removed it
+
+
+def _is_at(path: str, fd: int) -> bool:
+    """Tell whether the path still leads to the file that is held."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return pid
-    return pid
-
-
-def _written(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except OSError:
+        return False
