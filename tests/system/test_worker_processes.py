@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bunqueue import JobFailedError, Queue
+from bunqueue.cli.pid_file import pid_file
 from tests.support.broker_process import BrokerProcess
 from tests.support.program import Program
 
@@ -288,9 +289,8 @@ def test_processes_drain_when_their_supervisor_is_gone(start: Start, queue: Queu
 
 
 def test_a_pid_file_of_a_running_process_is_respected(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "pids").write_text(f"{os.getpid()}\n")
+    with pid_file(str(tmp_path / "pids")):
+        worker = start("pid", "--pid-file", "pids")
 
-    worker = start("pid", "--pid-file", "pids")
-
-    assert 1 == status_of(worker)
+        assert 1 == status_of(worker)
     assert any("belongs to process" in line for line in worker.lines), worker.lines
