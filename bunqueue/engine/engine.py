@@ -460,14 +460,8 @@ class Engine(EngineFields):
         for some in slices.parts(held, RELEASED_PER_STEP):
             touched: dict[Queue, None] = {}
             for job, delivery in some:
-                if job.delivery is not delivery or delivery is None:
-                    continue
-                with job.queue.shard.lock:
-                    delivery.peer = None
-                    if delivery.renewals == 0:
-                        sweeps.worker_lost(self, job, delivery, now)
-                        job.token = None  # a late outcome counts after T9, T10 and T15 only
-                        touched[job.queue] = None
+                if self._let_go_of(job, delivery, now):
+                    touched[job.queue] = None
             for queue in touched:
                 with queue.shard.lock:
                     self.serve(queue, now)
@@ -476,6 +470,24 @@ class Engine(EngineFields):
             except StorageFailed:
                 # What others did in this slice is undone; the rest must go back all the same.
                 now = self.last_now
+
+    def _let_go_of(self, job: "Job", delivery: Delivery, now: int) -> bool:
+        """Take back a run whose connection has closed; False if its lease goes on."""
+        if job.delivery is not delivery or delivery is None:
+            return False
+        with job.queue.shard.lock:
+            if delivery.renewals:
+                delivery.peer = None
+                return False
+            sweeps.worker_lost(self, job, delivery, now)
+            job.token = None  # a late outcome counts after T9, T10 and T15 only
+            return True
+
+    def run_left(self, job: "Job", delivery: Delivery, now: int) -> None:
+        """Take back a run that was brought back by an undo after its connection had closed."""
+        if self._let_go_of(job, delivery, now):
+            with job.queue.shard.lock:
+                self.serve(job.queue, now)
 
     def time_after(self, asked_at: int) -> int:
         """Return the time at which what was asked for at ``asked_at``, and had to wait, goes on.

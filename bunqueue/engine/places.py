@@ -97,8 +97,11 @@ def free_group_slot(job: Job) -> None:
 
 def _take_up(engine: "Engine", job: Job, delivery: Delivery) -> None:
     """Let a run go on that was thought to have ended."""
-    if delivery.peer is not None:
-        delivery.peer.held[job] = delivery
+    peer = delivery.peer
+    if peer is not None and peer.is_open:
+        peer.held[job] = delivery
+    elif peer is not None:
+        engine.timers.add(engine.last_now, engine.run_left, job, delivery)
     if job.options.timeout:
         at = delivery.started_at + int(job.options.timeout)
         delivery.timer = engine.timers.add(at, engine.run_out, job, delivery)

@@ -128,6 +128,14 @@ class Deliveries:
                 raise Broken(f"{kind} handed out {old.id}, which was running")
         self._running[old.id] = new.token
 
+    def settled(self) -> None:
+        """Whose connection has closed runs on only if the lease has been renewed."""
+        for queue in self.world.engine.queues.values():
+            for job in queue.active.values():
+                peer = job.delivery.peer
+                if peer is not None and not peer.is_open:
+                    raise Broken(f"{job.id} runs on, and {peer.id} has closed")
+
     def forget_windows(self) -> None:
         """What has opened the windows of groups may be as if it had not been."""
         self._windows.clear()

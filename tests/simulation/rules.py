@@ -34,6 +34,7 @@ RULES = {
     "undone": ("I48", "I49"),
     "deliveries.handed_out": ("I5", "I20", "I21", "I22", "I24"),
     "deliveries.looked": ("I5",),
+    "deliveries.settled": ("I39",),
     "families.commanded": ("I28", "I32"),
     "families.file_changed": ("I28", "I32"),
     "families.settled": ("I29", "I30", "I33"),
@@ -164,8 +165,9 @@ class Rules:
         self.crons.looked(_crons(before), _crons(self.control), is_undone, self.has_jumped)
 
     def settled(self) -> None:
-        """Nobody waits for what has happened."""
+        """Nobody waits for what has happened, or runs for a connection that has closed."""
         self.families.settled(self.world.pictures())
+        self.deliveries.settled()
 
     def moved(
         self,

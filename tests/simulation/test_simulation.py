@@ -98,6 +98,25 @@ def test_a_move_that_no_table_has_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         run([*PUSHED[:1], promoted], 1)
 
 
+def test_a_run_that_comes_back_to_a_connection_that_has_closed_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[Step] = [
+        *PUSHED,
+        ("disk", "failing", 0),
+        (*ACKED[:3], False),
+        ("close", 0),
+        ("pass", 1),
+        ("disk", "quick", 0),
+        ("pass", 1_500),
+    ]
+    assert run(steps, 1)
+    monkeypatch.setattr(Engine, "run_left", lambda *_: None)
+
+    with pytest.raises(Failed, match="a runs on, and peer 0 has closed"):
+        run(steps, 1)
+
+
 FLOW: list[Step] = [
     (
         "command",

@@ -252,22 +252,59 @@ def test_an_undone_ack_still_goes_with_its_connection(world: World) -> None:
     assert "waiting" == world.state("a")
 
 
-def test_an_outcome_undone_after_its_connection_closed_goes_back_to_the_queue(
-    world: World,
+@pytest.mark.parametrize("owner", [{}, {"owner": "w", "lockTtl": MINUTE}])
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        ("ACK", JOB),
+        ("FAIL", JOB),
+        ("MoveToWait", JOB),
+        ("ChangeDelay", {**JOB, "delay": 5}),
+        ("Discard", JOB),
+        ("Progress", {**JOB, "progress": 5}),
+        ("Obliterate", QUEUE),
+    ],
+)
+def test_a_run_undone_after_its_connection_closed_goes_back_to_the_queue(
+    world: World, command: str, fields: dict[str, Any], owner: dict[str, Any]
 ) -> None:
+    """At once and uncharged, as if it had been there when the connection closed."""
     world.push(jobId="a")
+    world.ok("SetStallConfig", queue="q", config={"enabled": False})
     peer = world.connect()
-    world.pull(peer=peer)
-    answer = world.send("ACK", id="a")
+    token = world.ok("PULL", peer, queue="q", **owner).get("token")
+    answer = world.send(command, **fields, **({"token": token} if token and "id" in fields else {}))
     world.engine.peer_closed(peer, world.now)
     world.storage.answer_waits = 0
     world.storage.fails = True
     world.settle()
     world.storage.fails = False
+    world.forward(1)
 
-    assert answer.reply["error"] == INTERNAL
-    world.forward(MINUTE)
-    assert world.state("a") in ("waiting", "delayed")
+    assert answer.reply is not None
+    assert INTERNAL == answer.reply["error"]
+    assert ("waiting", 0) == (world.state("a"), world.job("a")["attempts"])
+    assert {} == peer.held
+    check_whole(world.engine, world.now, [world.peer, peer])
+    assert "a" == world.restart().pull()
+
+
+def test_a_renewed_lease_undone_after_its_connection_closed_goes_on(world: World) -> None:
+    world.push(jobId="a")
+    peer = world.connect()
+    _, token = world.lease(peer=peer, lockTtl=MINUTE)
+    world.ok("JobHeartbeat", peer, id="a", token=token)
+    world.send("ACK", id="a", token=token)
+    world.engine.peer_closed(peer, world.now)
+    world.storage.answer_waits = 0
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(1)
+
+    assert "active" == world.state("a")
+    assert {} == peer.held
+    world.ok("ACK", id="a", token=token)
 
 
 @pytest.mark.parametrize(
