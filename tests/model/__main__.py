@@ -4,13 +4,15 @@ Histories are run until the time is over, each batch with the next seed. What fa
 the smallest history that fails, which is printed as a script of the machine's rules.
 
 Usage:
-  tests.model [--minutes N] [--seed N] [--steps N] [--raw]
+  tests.model [--minutes N] [--seed N] [--steps N] [--patience N] [--raw]
 
 Options:
-  --minutes N  How long [default: 60].
-  --seed N     Of the first batch [default: 1].
-  --steps N    Steps of a history, at most [default: 40].
-  --raw        Do not shrink.
+  --minutes N   How long [default: 60].
+  --seed N      Of the first batch [default: 1].
+  --steps N     Steps of a history, at most [default: 40].
+  --patience N  Multiplies all bounds on time, for a machine that is busy with other things
+                [default: 1].
+  --raw         Do not shrink.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ BATCH: Final = 12
 
 def main() -> int:
     args = docopt(__doc__ or "")
+    patience = Histories.patience = float(args["--patience"])
     seed, steps = int(args["--seed"]), int(args["--steps"])
     end = time.monotonic() + 60 * float(args["--minutes"])
     found = 0
@@ -41,7 +44,7 @@ def main() -> int:
             found += 1
             print(f"seed {seed} found something:\n{traceback.format_exc()}", flush=True)
             forget_world()
-        counts = sorted(the_world().counts.items())
+        counts = sorted(the_world(patience).counts.items())
         print(f"seed {seed}: " + ", ".join(f"{name} {count}" for name, count in counts), flush=True)
         seed += 1
     forget_world()

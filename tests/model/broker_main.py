@@ -1,4 +1,4 @@
-"""Run a broker whose clock a test can move.
+"""Run a broker whose clock a test can move, and which can be told to write late.
 
 The clock's two lines are moved by a file of two numbers, mapped into both processes: how far the
 wall clock was set, and how long everything has slept. Only this program knows the file; the
@@ -17,7 +17,9 @@ from typing import Final
 
 from bunqueue.broker import clock, core, ticker
 from bunqueue.cli.main import main
+from bunqueue.storage import log
 
+FLUSH_MS: Final = "MODEL_FLUSH_MS"  # in place of the broker's own time; for tests of the model
 CLOCK_FILE: Final = "MODEL_CLOCK_FILE"
 CLOCK: Final = struct.Struct("<qq")  # ms the wall clock was set by, ms slept
 TICK_MS: Final = 20  # the ticker looks so often, so that moved time is noticed at once
@@ -36,6 +38,7 @@ def run() -> int:
 
     core.Clock = partial(clock.Clock, wall_ns, steady)  # type: ignore[misc, assignment]
     ticker.TICK_MS_MAX = TICK_MS  # type: ignore[misc]
+    log.FLUSH_MS = int(os.environ.get(FLUSH_MS, log.FLUSH_MS))  # type: ignore[misc]
     return main()
 
 

@@ -17,7 +17,7 @@ from bunqueue.engine.engine import _fnv1a
 from tests.model import kills
 from tests.model.checks import checks
 from tests.model.episodes import EPISODES, Episode
-from tests.model.oracle import HOUR_MS, Job, Oracle
+from tests.model.oracle import HOUR_MS, LOSS_WINDOW_S, Job, Oracle
 from tests.model.world import KILL, World
 
 assert kills  # its stories are among the others
@@ -46,10 +46,10 @@ options = st.fixed_dictionaries(
 )
 
 
-def the_world() -> World:
+def the_world(patience: float = 1.0) -> World:
     """Return the shared broker, started when there is none."""
     if not WORLD:
-        WORLD.append(World())
+        WORLD.append(World(patience))
     return WORLD[0]
 
 
@@ -60,12 +60,18 @@ def forget_world() -> None:
 
 
 class Histories(RuleBasedStateMachine):
-    """One history."""
+    """One history.
+
+    Attributes:
+        patience: Multiplies all bounds on time, for a machine that is busy with other things.
+    """
+
+    patience = 1.0
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = the_world()
-        self.oracle = Oracle()
+        self.world = the_world(self.patience)
+        self.oracle = Oracle(loss_window_s=LOSS_WINDOW_S * self.patience)
         self.is_sound = False
         self.world.counts["histories"] += 1
 
@@ -372,21 +378,28 @@ class Histories(RuleBasedStateMachine):
     def kill(self) -> None:
         """SIGKILL: what was at work is charged once; only plain pushes of a moment ago may go.
 
-        What a link gave back a moment ago may be at work still, as far as the file knows.
+        What came back in line a moment ago may be at work still, as far as the file knows: what a
+        link gave back is charged then, and what was charged is charged again, for the first time.
         """
-        at_risk, just_left = self.oracle.killed(), self.oracle.just_left()
+        just_pushed, just_back = self.oracle.just_pushed(), self.oracle.just_back()
         low = self.world.now()
         self.world.kill()
         high = self.world.now()
-        for job in at_risk:
+        back_at = time.monotonic()
+        for job in just_pushed:
+            job.plain_at = None
             if self.world.state(job.id) == "unknown":
                 self.oracle.remove(job)
-        for job in just_left:
-            if self.world.ok("GetJob", id=job.id)["job"]["attempts"] > job.attempts:
+        for job in just_back:
+            found = self.world.ok("GetJob", id=job.id)["job"]
+            if found["attempts"] > job.attempts:
                 job.uncharged -= 1
                 self.oracle.charged(job, (low, high), is_stall=True)
+            elif found["attempts"] and found["runAt"] != job.run_at:
+                self.oracle.backed_off(job, (low, high))
         for job in self._all("active"):
             self.oracle.charged(job, (low, high), is_stall=True)
+            job.unasked_at = back_at
         self.audit()
 
     @rule()
@@ -406,9 +419,9 @@ class Histories(RuleBasedStateMachine):
         for job in self._all("active"):
             if job.link == link and not job.is_renewed:
                 self.oracle.released(job)
-                job.left_at = time.monotonic()
                 now = self.world.now()
                 self.world.eventually(job.state(now), lambda job=job: self.world.state(job.id))
+                job.unasked_at = time.monotonic()
 
     @rule()
     @checks("I7", "I17")
@@ -422,6 +435,7 @@ class Histories(RuleBasedStateMachine):
                 self.oracle.charged(job, (low, now), is_stall=True, has_backoff=False)
                 expected = self._expected(job.id)
                 self.world.eventually(expected, lambda job=job: self.world.state(job.id))
+                job.unasked_at = time.monotonic()
         for job in self._all("active"):
             job.lease_ms -= STEP_MS
         self.audit()

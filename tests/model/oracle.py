@@ -9,9 +9,7 @@ from typing import Any, Final
 HOUR_MS: Final = 3_600_000
 STALLS_MAX: Final = 3
 PROGRESS_DONE: Final = 100  # what readers are told of a completed job
-# A plain push may be lost when the broker is killed so soon. tests/system/test_kill.py holds it to
-# far less; here it may get no processor for so long.
-LOSS_WINDOW_S: Final = 1.0
+LOSS_WINDOW_S: Final = 0.05  # a plain push may be lost when the broker is killed so soon
 JITTER: Final = (0.8, 1.2)  # of a fixed backoff
 
 
@@ -26,7 +24,8 @@ class Job:
         plain_at: When a plain push was answered, by the steady clock; None once it is safe.
         token: Of the delivery that runs.
         lost_token: Of a delivery that was charged because the broker died.
-        left_at: When the link it was delivered over ended last, by the steady clock.
+        unasked_at: When the broker last changed it unasked, by the steady clock: as a link or a
+            lease ended, or at its own start. Nobody is told when that is written.
     """
 
     id: str
@@ -55,7 +54,7 @@ class Job:
     result: Any = None
     deliveries: int = 0
     uncharged: int = 0
-    left_at: float = 0.0
+    unasked_at: float = 0.0
 
     def state(self, now: int) -> str:
         """Return what a reader is told."""
@@ -82,12 +81,14 @@ class Oracle:
         jobs: Who is kept.
         gone: Ids that were here once and are not any more.
         paused: Queues that hand nothing out.
+        loss_window_s: A kill may undo what was done so long ago and not told to be written.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     paused: set[str] = field(default_factory=set)
     seq: int = 0
+    loss_window_s: float = LOSS_WINDOW_S
 
     def add(self, job: Job) -> None:
         self.jobs[job.id] = job
@@ -140,8 +141,12 @@ class Oracle:
             return
         job.place = "queued"
         if has_backoff:
-            low, high = (round(job.backoff * factor) for factor in JITTER)
-            self.moved(job, (now[0] + low - 1, now[1] + high + 1))
+            self.backed_off(job, now)
+
+    def backed_off(self, job: Job, now: tuple[int, int]) -> None:
+        """Waits for its next attempt, from one of these moments on."""
+        low, high = (round(job.backoff * factor) for factor in JITTER)
+        self.moved(job, (now[0] + low - 1, now[1] + high + 1))
 
     def released(self, job: Job) -> None:
         """Came back uncharged, to where it was."""
@@ -151,12 +156,12 @@ class Oracle:
     def moved(self, job: Job, bounds: tuple[int, int]) -> None:
         job.run_at, job.run_at_bounds = None, bounds
 
-    def killed(self) -> list[Job]:
-        """Return who may be lost: plain pushes of a moment ago that nothing has touched since."""
-        limit = time.monotonic() - LOSS_WINDOW_S
+    def just_pushed(self) -> list[Job]:
+        """Return whom a kill may lose: plain pushes of a moment ago, untouched since."""
+        limit = time.monotonic() - self.loss_window_s
         return [j for j in self.jobs.values() if j.plain_at is not None and j.plain_at > limit]
 
-    def just_left(self) -> list[Job]:
-        """Return what came back from a link a moment ago: nobody was told that it is written."""
-        limit = time.monotonic() - LOSS_WINDOW_S
-        return [j for j in self.jobs.values() if j.place == "queued" and j.left_at > limit]
+    def just_back(self) -> list[Job]:
+        """Return who may be at work still, for the file: what came back in line a moment ago."""
+        limit = time.monotonic() - self.loss_window_s
+        return [j for j in self.jobs.values() if j.place == "queued" and j.unasked_at > limit]

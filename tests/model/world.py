@@ -12,17 +12,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.model.broker_main import CLOCK, CLOCK_FILE
+from tests.model.broker_main import CLOCK, CLOCK_FILE, FLUSH_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Reader
 
 ROOT: Final = Path(__file__).parents[2]
 LINKS: Final = 2
-# Long enough for a run at the lowest priority of a busy machine; a run that finds nothing waits for
-# none of them.
-ANSWER_S_MAX: Final = 120.0
-SOON_S: Final = 60.0  # what follows without a reply of its own is seen at the latest
-START_S_MAX: Final = 120.0
+ANSWER_S_MAX: Final = 20.0
+SOON_S: Final = 10.0  # what follows without a reply of its own is seen at the latest
 KILL, STOP = "kill", "stop"
 POLL_S: Final = 0.005
 
@@ -32,9 +29,6 @@ Message = dict[str, Any]
 class MovableBroker(BrokerProcess):
     """A broker process that is started by ``broker_main.py``."""
 
-    start_s_max = START_S_MAX
-    stop_s_max = START_S_MAX
-
     def command(self) -> list[str]:
         command = super().command()
         return [command[0], "-m", "tests.model.broker_main", *command[3:]]
@@ -43,11 +37,17 @@ class MovableBroker(BrokerProcess):
 class World:
     """One broker on one file, over all its lives.
 
+    Args:
+        patience: Multiplies all bounds on time.
+        flush_ms: How long plain pushes stay in memory alone; the broker's own time if None.
+
     Attributes:
         counts: Commands sent, by name; ``kills``, ``stops`` and the like too, in lower case.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 1.0, flush_ms: int | None = None) -> None:
+        self._answer_s_max = ANSWER_S_MAX * patience
+        self._soon_s = SOON_S * patience
         self._directory = tempfile.TemporaryDirectory(prefix="bunqueue-model-")
         folder = Path(self._directory.name)
         self._clock_file = folder / "clock"
@@ -60,9 +60,12 @@ class World:
                 CLOCK_FILE: str(self._clock_file),
                 "PYTHONPATH": str(ROOT),
                 "SHUTDOWN_TIMEOUT_MS": "1",
+                **({} if flush_ms is None else {FLUSH_MS: str(flush_ms)}),
                 **{name: os.environ[name] for name in ("BUNQUEUE_PURE",) if name in os.environ},
             },
         )
+        self.broker.start_s_max *= patience
+        self.broker.stop_s_max *= patience
         self._links: list[Reader | None] = [None] * LINKS
         self.counts: Counter[str] = Counter()
         self.names = 0
@@ -106,7 +109,7 @@ class World:
         """Read a route of HTTP."""
         self.counts["http"] += 1
         address = f"http://{self.broker.host}:{self.broker.http_port}{path}"
-        with urllib.request.urlopen(address, timeout=ANSWER_S_MAX) as answer:  # noqa: S310
+        with urllib.request.urlopen(address, timeout=self._answer_s_max) as answer:  # noqa: S310
             return json.load(answer)
 
     def link(self, index: int) -> Reader:
@@ -118,7 +121,7 @@ class World:
 
     def dial(self) -> Reader:
         """Open a link of one's own."""
-        sock = socket.create_connection((self.broker.host, self.broker.port), ANSWER_S_MAX)
+        sock = socket.create_connection((self.broker.host, self.broker.port), self._answer_s_max)
         return Reader(sock)
 
     def drop(self, index: int) -> None:
@@ -160,7 +163,7 @@ class World:
 
     def eventually(self, expected: object, look: Any) -> None:
         """Waits until a look shows what is expected."""
-        deadline = time.monotonic() + SOON_S
+        deadline = time.monotonic() + self._soon_s
         while (found := look()) != expected and time.monotonic() < deadline:
             time.sleep(POLL_S)
         assert expected == found

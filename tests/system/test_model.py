@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pytest
@@ -11,8 +13,10 @@ from bunqueue.broker import Broker
 from bunqueue.commands.registry import COMMANDS
 from tests.model.checks import INVARIANTS, unchecked
 from tests.model.episodes import EPISODES
-from tests.model.machine import Histories, forget_world, the_world
+from tests.model.machine import WORLD, Histories, forget_world, the_world
+from tests.model.oracle import HOUR_MS, LOSS_WINDOW_S
 from tests.model.run import run
+from tests.model.world import World
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +60,50 @@ def test_a_job_whose_worker_was_lost_is_kept_whatever_it_says_of_failures() -> N
     history = Histories()
     history.start([OPTIONS | {"maxAttempts": 1, "removeOnFail": True}])
     history.pull(0, 0, True)
+    history.kill()
+    history.teardown()
+
+
+def test_a_plain_push_is_safe_once_the_loss_window_is_over() -> None:
+    push_wait_and_kill()
+
+
+def test_a_broker_that_writes_too_late_is_found() -> None:
+    with late_world(200), pytest.raises(AssertionError, match="not found"):
+        push_wait_and_kill()
+
+
+def test_a_charge_that_was_not_written_yet_is_made_anew() -> None:
+    class Patient(Histories):
+        patience = 100.0
+
+    with late_world(60_000):
+        history = Patient()
+        history.start([OPTIONS | {"backoff": HOUR_MS}])
+        history.pull(0, 0, True)
+        for _ in range(3):
+            history.kill()
+        history.teardown()
+
+
+@contextmanager
+def late_world(flush_ms: int) -> Iterator[None]:
+    """Have another broker meanwhile, which keeps plain pushes in memory for long."""
+    seen = WORLD.copy()
+    WORLD[:] = [World(flush_ms=flush_ms)]
+    try:
+        yield
+    finally:
+        forget_world()
+        WORLD[:] = seen
+
+
+def push_wait_and_kill() -> None:
+    """Push, wait out the loss window, kill."""
+    history = Histories()
+    history.start([])
+    history.push(0, dict(OPTIONS), False)
+    time.sleep(LOSS_WINDOW_S)
     history.kill()
     history.teardown()
 
