@@ -16,7 +16,7 @@ import msgpack
 HOST = "127.0.0.1"
 LENGTH = struct.Struct(">I")
 RETRY_S = 0.05
-ANSWER_S_MAX = 20.0
+ANSWER_S_MAX = 60.0
 
 Message = dict[str, Any]
 
