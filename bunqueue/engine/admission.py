@@ -19,7 +19,7 @@ from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
-from bunqueue.engine.locks import in_order
+from bunqueue.engine.locks import in_order, wait_for
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue, Shard
@@ -85,8 +85,9 @@ def push(
     if own is None:
         if engine.storage.is_refusing:
             raise backlog_is_full()
-        with queue.shard.lock:
-            return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
+        if queue.shard.lock.locked():
+            wait_for(queue.shard.lock)
+        return _admit_plain(engine, queue, name, data, DEFAULT_OPTIONS, now).id
     if engine.arriving:
         later = _after_arrival(engine, [own], push, queue_name, name, data, options, own, now)
         if later is not None:

@@ -13,6 +13,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.groups import NO_TERMS, GroupTerms
 from bunqueue.engine.job import Delivery, Job, note
 from bunqueue.engine.later import Later
+from bunqueue.engine.locks import wait_for
 from bunqueue.engine.places import take_group_slot
 from bunqueue.engine.ports import SHOULD_COMMIT
 from bunqueue.engine.queue import Queue, Waiter
@@ -62,16 +63,17 @@ def pull(
             return []
         queue = engine.open_queue(queue_name)
     span = LEASE_MS_DEFAULT if ttl_ms is None else ttl_ms
-    with queue.shard.lock:
-        if queue.waiters:
-            serve(engine, queue, now)
-        jobs = claim(engine, queue, peer, count, owner, span, is_detached, terms, now)
-        if jobs:
-            engine.storage.claimed()
-            return jobs
-        if not wait_ms or engine.is_draining or not peer.is_open:
-            return jobs
-        return park(engine, queue, peer, count, wait_ms, owner, span, is_detached, terms, now)
+    if queue.shard.lock.locked():
+        wait_for(queue.shard.lock)
+    if queue.waiters:
+        serve(engine, queue, now)
+    jobs = claim(engine, queue, peer, count, owner, span, is_detached, terms, now)
+    if jobs:
+        engine.storage.claimed()
+        return jobs
+    if not wait_ms or engine.is_draining or not peer.is_open:
+        return jobs
+    return park(engine, queue, peer, count, wait_ms, owner, span, is_detached, terms, now)
 
 
 def claim(

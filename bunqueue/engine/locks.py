@@ -2,12 +2,17 @@
 
 Take them in this order, one ``with`` inside the other; several of one rank only through
 ``in_order()``. No lock is re-entrant, and none is held across a handler, a webhook or a socket.
-Engine code can switch greenlets at one spot only, its ``with shard.lock``. Active jobs live in
-their queue's shard, so that PUSH, PULL and ACK take a single lock.
+Engine code can switch greenlets at one spot only, where it asks for a lock. Active jobs live in
+their queue's shard, so that PUSH, PULL and ACK need a single one.
+
+What cannot switch need not take a lock that is free: nobody comes in before it is through. It must
+only wait for one that is held, and that is how single pushes, pulls and acknowledgements go about
+it (``if lock.locked(): wait_for(lock)``): 0.1 us each, where taking and releasing costs 0.5 among
+the rest of a command.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -21,7 +26,19 @@ class Rank(IntEnum):
     ACTIVE = 4  # by ascending shard number
 
 
-Lock = AbstractContextManager[Any]
+class Lock(Protocol):
+    """What excludes others from a part of the engine."""
+
+    def __enter__(self) -> Any:
+        """Take it; waits while another holds it."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any:
+        """Release it."""
+
+    def locked(self) -> bool:
+        """Say whether somebody holds it."""
+
+
 LockFactory = Callable[[Rank, int], Lock]
 
 
@@ -29,10 +46,18 @@ class LockOrderError(AssertionError):
     """A lock was taken out of the documented order."""
 
 
+def wait_for(lock: Lock) -> None:
+    """Wait until nobody holds the lock."""
+    with lock:
+        pass
+
+
 class _Raw(Protocol):
     def acquire(self) -> Any: ...
 
     def release(self) -> Any: ...
+
+    def locked(self) -> bool: ...
 
 
 class CheckedLock:
@@ -45,12 +70,21 @@ class CheckedLock:
         self._who = who
 
     def __enter__(self) -> "CheckedLock":
-        held = _held.setdefault(id(self._who()), [])
-        if held and held[-1] >= self.order:
-            raise LockOrderError(f"took {self.order} while holding {held[-1]}")
+        held = self._check()
         self._inner.acquire()
         held.append(self.order)
         return self
+
+    def locked(self) -> bool:
+        """Say whether it is held; who asks could take it now."""
+        self._check()
+        return self._inner.locked()
+
+    def _check(self) -> list[tuple[Rank, int]]:
+        held = _held.setdefault(id(self._who()), [])
+        if held and held[-1] >= self.order:
+            raise LockOrderError(f"took {self.order} while holding {held[-1]}")
+        return held
 
     def __exit__(self, *error: object) -> None:
         self._inner.release()
@@ -73,6 +107,10 @@ class NoLock:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Go on."""
+
+    def locked(self) -> bool:
+        """Say that nobody holds it."""
+        return False
 
 
 def no_lock(rank: Rank, number: int) -> Lock:  # noqa: ARG001  # the factory's signature

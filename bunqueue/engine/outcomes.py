@@ -17,6 +17,7 @@ from bunqueue.engine.dependencies import completed as dependencies_completed
 from bunqueue.engine.dependencies import prove, settle, untie
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Delivery, Job, keep_timeline, note, shorten_errors
+from bunqueue.engine.locks import wait_for
 from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import (
     end_delivery,
@@ -78,17 +79,18 @@ def ack(
     job = engine.index.get(job_id)
     if job is None:
         return _never_mind(engine, job_id, token)
-    queue = job.queue
-    with queue.shard.lock:
-        place = job.place
-        if place == ACTIVE:
-            if token != job.token:
-                if (job_id, token) in engine.retired:
-                    return False
-                leases.check_token(job, token)
-        elif not (place == QUEUED and token and token == job.token):
-            return _never_mind(engine, job_id, token)
-        _complete(engine, job, result, remove or job.options.remove_on_complete, now)
+    lock = job.queue.shard.lock
+    if lock.locked():
+        wait_for(lock)
+    place = job.place
+    if place == ACTIVE:
+        if token != job.token:
+            if (job_id, token) in engine.retired:
+                return False
+            leases.check_token(job, token)
+    elif not (place == QUEUED and token and token == job.token):
+        return _never_mind(engine, job_id, token)
+    _complete(engine, job, result, remove or job.options.remove_on_complete, now)
     if engine.graph.due:
         settle(engine, now)
     return True
@@ -140,7 +142,8 @@ def _complete(engine: "Engine", job: Job, result: bytes | None, remove: bool, no
         if engine.retained.add(job) > engine.settings.max_completed_jobs:  # retain, without a call
             engine.evict_soon()
         engine.storage.changed(job)
-    stop_ttl(engine, job)
+    if extra.ttl_timer is not None:
+        stop_ttl(engine, job)
     if extra.flow is not None:
         untie(engine, job)
     if job.id in graph.consumers:
@@ -218,8 +221,10 @@ def ack_batch(
         remove = bool(removes[number]) if removes is not None else False
         try:
             if job is not None and job.place == ACTIVE and token == job.token:
-                with job.queue.shard.lock:
-                    _complete(engine, job, result, remove or job.options.remove_on_complete, now)
+                lock = job.queue.shard.lock
+                if lock.locked():
+                    wait_for(lock)
+                _complete(engine, job, result, remove or job.options.remove_on_complete, now)
                 if engine.graph.due:
                     settle(engine, now)
             elif not ack(engine, ids[number], token, result, remove, now):

@@ -537,6 +537,9 @@ class _Raw:
     def release(self) -> None:
         self.is_held = False
 
+    def locked(self) -> bool:
+        return self.is_held
+
 
 def checked_lock(rank: Rank, number: int) -> Lock:
     """Build a lock that refuses to be taken out of order."""

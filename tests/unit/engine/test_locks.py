@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ class Inner:
 
     def release(self) -> None:
         self.depth -= 1
+
+    def locked(self) -> bool:
+        return self.depth > 0
 
 
 WHO = object()
@@ -53,6 +57,17 @@ def test_a_lock_out_of_order_is_refused(held: Any, wanted: Any) -> None:
         lock(*wanted).__enter__()
 
 
+def test_who_asks_whether_a_lock_is_held_could_take_it() -> None:
+    inner = Inner()
+    asked = lock(Rank.SHARD, 0, inner)
+
+    assert not asked.locked()
+    with asked:
+        assert lock(Rank.SHARD, 1, inner).locked()
+        with pytest.raises(LockOrderError):
+            asked.locked()
+
+
 def test_another_greenlet_has_its_own_order() -> None:
     with lock(Rank.SHARD, 1), lock(Rank.SHARD, 0, who=object()):
         pass
@@ -79,7 +94,7 @@ def test_several_shards_are_taken_by_number_each_once() -> None:
 
 def test_no_lock_excludes_nobody() -> None:
     with no_lock(Rank.SHARD, 0), no_lock(Rank.SHARD, 0):
-        pass
+        assert not no_lock(Rank.SHARD, 0).locked()
 
 
 # -- in the engine -------------------------------------------------------------------------------
@@ -100,6 +115,44 @@ def test_an_id_may_pass_to_a_queue_of_a_lower_shard() -> None:
     world.ok("PUSHB", queue=second, jobs=[{"customId": "a"}, {}])
 
     assert second == world.job("a")["queue"]
+
+
+class Held:
+    """A lock that another holds; ``seen()`` is noted when it lets go."""
+
+    def __init__(self, seen: Callable[[], object]) -> None:
+        self.noted: list[object] = []
+        self._seen = seen
+
+    def locked(self) -> bool:
+        return not self.noted
+
+    def __enter__(self) -> None:
+        self.noted.append(self._seen())
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_push_a_pull_and_an_ack_change_nothing_while_the_lock_is_held() -> None:
+    world = World()
+    world.push()
+    queue = world.engine.queues["q"]
+
+    def held() -> Held:
+        lock = queue.shard.lock = Held(lambda: (len(queue.run_set), len(queue.active)))
+        return lock
+
+    lock = held()
+    world.push()
+    assert [(1, 0)] == lock.noted
+    lock = held()
+    job_id, token = world.lease()
+    assert [(2, 0)] == lock.noted
+    lock = held()
+    world.ok("ACK", id=job_id, token=token)
+    assert [(1, 1)] == lock.noted
+    assert 0 == len(queue.active)
 
 
 def everything_once(world: World) -> None:
