@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from bunqueue.commands.job_wire import list_header, pack_job
+from bunqueue.commands.job_wire import job_pieces, list_header, pack_job
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command, in_slices, refusal_reply
 from bunqueue.engine.admission import Entry
@@ -149,9 +149,11 @@ def _check_size(data: Any, limit: int, refusal: str) -> None:
 )
 def push(peer: Peer, request: Request) -> Reply | Later:
     """Add one job; the reply carries its id, or that of the live job with the same id or key."""
-    if sets_no_option(request):
-        options, own = DEFAULT_OPTIONS, None
-    else:
+    options, own = DEFAULT_OPTIONS, None
+    if not sets_no_option(request):
+        problem = check_options(request)
+        if problem is not None:
+            raise InvalidField(problem)
         options, own = shared_options(request), request
     engine = peer.engine
     name, data = payload(request, options, engine)
@@ -261,17 +263,17 @@ def _pull(
     peer: Peer, request: Request, count: int, shape: Callable[[bool, bool, list[Job]], Reply]
 ) -> Reply | Later:
     """Take up to ``count`` jobs; ``shape(int64, is_leased, jobs)`` makes the reply."""
-    get = request.get
-    owner, wait_ms, ttl_ms, group = get("owner"), get("timeout"), get("lockTtl"), get("group")
+    owner = request.get("owner")
     is_leased = owner.__class__ is str and owner != ""
+    ttl_ms, group = request.get("lockTtl"), request.get("group")
     jobs = peer.engine.pull(
         peer,
         request["queue"],
         count,
-        int(wait_ms) if wait_ms else 0,
+        int(request["timeout"] or 0) if "timeout" in request else 0,
         owner if is_leased else None,
         None if ttl_ms is None else int(ttl_ms),
-        bool(get("detach")),
+        "detach" in request and bool(request["detach"]),
         _terms(group) if group else None,
         peer.now(),
     )
@@ -304,8 +306,10 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
         return _NO_JOB_LEASED if is_leased else _NO_JOB
     job = jobs[0]
     if is_leased:
-        return b"".join((_JOB_LEASED, pack_job(job, int64), _TOKEN, pack(job.token)))
-    return _JOB + pack_job(job, int64)
+        pieces = job_pieces(_JOB_LEASED, job, int64)
+        pieces += (_TOKEN, pack(job.token))
+        return b"".join(pieces)
+    return b"".join(job_pieces(_JOB, job, int64))
 
 
 @command(

@@ -165,6 +165,12 @@ _PLAIN = Job("", 0, None, "", b"", JobOptions({}), 0, 0, 0, "queued")  # type: i
 _NO_EXTRA_PART: Final = _extra_part(_PLAIN, NO_EXTRA)
 _PLAIN.place = COMPLETED
 _DONE_EXTRA_PART: Final = _extra_part(_PLAIN, NO_EXTRA)
+# What stands between the moments of a job that has just been pulled.
+_STARTED_AT: Final = _STARTED + b"\xcb"
+_NOT_COMPLETED: Final = _COMPLETED + _NIL
+_PULLED: Final = {
+    name: _NO_EXTRA_PART + _TIMELINE + b"\x92" + first for name, first in _FIRST.items()
+}
 
 NAMES_PACKED_MAX = 10_000  # pairs of queue and job name kept packed
 _names: dict[tuple[str, str], bytes] = {}
@@ -210,10 +216,50 @@ def pack_job(job: Job, int64: bool) -> bytes:
     Args:
         int64: The receiver takes 64-bit integers in the payload.
     """
+    return b"".join(job_pieces(b"", job, int64))
+
+
+def job_pieces(head: bytes, job: Job, int64: bool) -> list[bytes]:
+    """Return ``head`` and the same in pieces, for a reply that is joined once."""
     if _hot is not None:
         packed: bytes | None = _hot.packed_active(job, int64)
         if packed is not None:
-            return packed
+            return [head, packed]
+    delivery = job.delivery
+    created_at, started_at = job.created_at, job.started_at
+    if job.extra is not NO_EXTRA or delivery is None or delivery.heartbeat_at != started_at:
+        return [head, *_any_pieces(job, int64)]
+    # It has just been pulled, as nearly all are that are packed one by one.
+    created = run = _float64(created_at)
+    started = _float64(started_at)
+    first = "prioritized" if job.priority > 0 else "waiting"
+    if job.run_at != created_at:
+        run = _float64(job.run_at)
+        if job.run_at > created_at:
+            first = "delayed"
+    return [
+        head,
+        _HEADER,
+        pack(job.id),
+        _names_part(job.queue.name, job.name),
+        job.data if int64 else narrowed(job.data),
+        _CREATED,
+        created,
+        _RUN,
+        run,
+        _STARTED_AT,
+        started,
+        _NOT_COMPLETED,
+        _numbers_part(job),
+        started,
+        _PULLED[first],
+        created,
+        _RUNNING,
+        started,
+    ]
+
+
+def _any_pieces(job: Job, int64: bool) -> tuple[bytes, ...]:
     extra = job.extra
     created = _float64(job.created_at)
     started = _float64(job.started_at)
@@ -228,25 +274,23 @@ def pack_job(job: Job, int64: bool) -> bytes:
     else:
         beat_at = delivery.heartbeat_at
         heartbeat = started if beat_at == job.started_at else _float64(beat_at)
-    return b"".join(
-        (
-            _HEADER,
-            pack(job.id),
-            _names_part(job.queue.name, job.name),
-            job.data if int64 else narrowed(job.data),
-            _CREATED,
-            created,
-            _RUN,
-            created if job.run_at == job.created_at else _float64(job.run_at),
-            _STARTED,
-            b"\xcb" + started if job.started_at else _NIL,
-            _COMPLETED,
-            b"\xcb" + _float64(job.finished_at) if is_done else _NIL,
-            _numbers_part(job),
-            heartbeat,
-            rare,
-            _timeline(job, created, started),
-        )
+    return (
+        _HEADER,
+        pack(job.id),
+        _names_part(job.queue.name, job.name),
+        job.data if int64 else narrowed(job.data),
+        _CREATED,
+        created,
+        _RUN,
+        created if job.run_at == job.created_at else _float64(job.run_at),
+        _STARTED,
+        b"\xcb" + started if job.started_at else _NIL,
+        _COMPLETED,
+        b"\xcb" + _float64(job.finished_at) if is_done else _NIL,
+        _numbers_part(job),
+        heartbeat,
+        rare,
+        _timeline(job, created, started),
     )
 
 

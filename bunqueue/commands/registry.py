@@ -16,7 +16,7 @@ from bunqueue.engine.later import Later
 from bunqueue.engine.slices import Work
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.fields import Check, Field, compile_check
-from bunqueue.protocol.options import OPTION_FIELDS, check_options, sets_no_option
+from bunqueue.protocol.options import OPTION_FIELDS
 from bunqueue.protocol.replies import (
     INTERNAL_ERROR,
     INVALID_COMMAND,
@@ -41,8 +41,8 @@ class Command:
         name: As clients send it.
         run: The function; its docstring is the reference text.
         fields: wire name -> field, in the order in which problems are reported.
-        check: The compiled check of ``fields`` (and of job options where they are taken).
-        takes_options: The request may carry job options.
+        check: The compiled check of ``fields``, but for the job options.
+        takes_options: The request may carry job options; the function checks them, if it has any.
         mutates: It changes something.
         waits: It may answer with a ``Later`` that takes a while; counts against the
             connection's 50.
@@ -92,7 +92,7 @@ def command(
         run = _sliced(cast(LongRun, function), mutates) if is_long else cast(Run, function)
         run_large = run if large is None else _sliced(large, mutates)
         COMMANDS[name] = Command(
-            name, run, every, _with_options(check) if options else check, options, mutates, waits,
+            name, run, every, check, options, mutates, waits,
             is_open, is_long or large is not None, run_large,
         )  # fmt: skip
         return run
@@ -124,18 +124,6 @@ def _ended(answer: Any) -> Reply:
         return refusal_reply(answer)
     reply: Reply = answer
     return reply
-
-
-def _with_options(check: Check) -> Check:
-    """Check the job options too, but only of a request that sets any."""
-
-    def both(request: Mapping[str, Any]) -> str | None:
-        found = check(request)
-        if found is not None or sets_no_option(request):
-            return found
-        return check_options(request)
-
-    return both
 
 
 def dispatch(peer: Peer, request: Any, is_large: bool = False) -> Reply | Later:

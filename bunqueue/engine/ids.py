@@ -11,9 +11,13 @@ from bunqueue import compiled
 
 _COUNTER_TEXTS = tuple(f"{value:03x}-" for value in range(4096))
 _BLOCK = 1024
-# Over a block of eight bytes each: the first two bits are those of the variant, not chance.
-_CHANCE = int.from_bytes(b"\x3f\xff\xff\xff\xff\xff\xff\xff" * _BLOCK)
-_VARIANT = int.from_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00" * _BLOCK)
+# A tail is the last two bytes of eight, a dash, and the first six of the next eight: so the digits
+# of a whole block are made at once, with their dashes. The first two bits of a tail are those of
+# the variant, not chance.
+_CHANCE = int.from_bytes(b"\xff\xff\xff\xff\xff\xff\x3f\xff" * (_BLOCK + 1))
+_VARIANT = int.from_bytes(b"\x00\x00\x00\x00\x00\x00\x80\x00" * (_BLOCK + 1))
+_TAIL_AT = 12
+_TAIL_CHARS = 17
 
 
 class Ids:
@@ -45,9 +49,11 @@ class Ids:
         self._prefix = f"{text[:8]}-{text[8:]}-7"
 
     def _refill(self) -> list[str]:
-        chance = int.from_bytes(self._random_bytes(8 * _BLOCK))
-        block = (chance & _CHANCE | _VARIANT).to_bytes(8 * _BLOCK)
-        self._tails = [block[at : at + 8].hex("-", 6) for at in range(0, len(block), 8)]
+        size = 8 * (_BLOCK + 1)
+        chance = int.from_bytes(self._random_bytes(size))
+        text = (chance & _CHANCE | _VARIANT).to_bytes(size).hex("-", 8)
+        end = _TAIL_AT + _BLOCK * _TAIL_CHARS
+        self._tails = [text[at : at + _TAIL_CHARS] for at in range(_TAIL_AT, end, _TAIL_CHARS)]
         return self._tails
 
 

@@ -349,17 +349,27 @@ def compile_check(fields: Mapping[str, Field]) -> Check:
         A function of the request (a map) that returns the refusal's text, or None.
     """
     scope: dict[str, Any] = {"known": _known}
-    lines = ["def check(request):", "    get = request.get"]
+    lines = ["def check(request):"]
     for index, (name, field) in enumerate(fields.items()):
-        if type(field) is Anything and not field.required:
+        fast = field.fast()
+        if not field.required and (type(field) is Anything or fast == "True"):
             continue
         is_queue = isinstance(field, QueueName)
         scope[f"problem_{index}"] = (
             _queue_problem(field) if isinstance(field, QueueName) else field.problem
         )
-        fast = field.fast()
         call = f"problem_{index}({name!r}, x)"
-        lines.append(f"    x = get({name!r})")
+        if not (field.required or field.refuses_null):  # mostly absent: looked for, 0.02 us each
+            lines += [
+                f"    if {name!r} in request:",
+                f"        x = request[{name!r}]",
+                f"        if x is not None and not ({fast or False}):",
+                f"            found = {call}",
+                "            if found is not None:",
+                "                return found",
+            ]
+            continue
+        lines.append(f"    x = request.get({name!r})")
         if is_queue:
             lines.append("    if x.__class__ is not str or x not in known:")
         elif field.refuses_null and field.required:
@@ -370,12 +380,8 @@ def compile_check(fields: Mapping[str, Field]) -> Check:
             ]
         elif field.refuses_null:
             lines.append(f"    if not ({fast}) and (x is not None or {name!r} in request):")
-        elif field.required:
-            lines.append(f"    if not ({fast}):" if fast else "    if True:")
         else:
-            lines.append(
-                f"    if x is not None and not ({fast}):" if fast else "    if x is not None:"
-            )
+            lines.append(f"    if not ({fast or False}):")
         lines += [
             f"        found = {call}",
             "        if found is not None:",

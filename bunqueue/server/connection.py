@@ -389,21 +389,11 @@ class Connection:
             if now_s - told_s >= ONE_TIME_S_MAX:
                 told_s = now_s
                 self.now = repeat(clock()).__next__
-            if isinstance(reply, Later):
-                storage.answer_waits = NO_WAIT
-                self._wait_for(reply, req_id)
-                if len(self.parked) >= COMMANDS_WAITING_MAX:
-                    self._pieces = [data[begin:]]
-                    self._stop()
-                    begin = size
-                    break
-                continue
-            if storage.answer_waits:
-                if held is None:
-                    held = _Held(self)
-                held.add(reply, req_id, storage.answer_waits)
-                storage.answer_waits = NO_WAIT
-            elif reply.__class__ is bytes and len(reply) < SHORT_BYTES_MAX:
+            if (
+                reply.__class__ is bytes
+                and len(reply) < SHORT_BYTES_MAX
+                and not storage.answer_waits
+            ):
                 # `encode_reply` spelled out: 0.4 us here, 1.4 us through its calls.
                 if req_id is None:
                     out += (pack_length(len(reply)), reply)
@@ -415,6 +405,19 @@ class Connection:
                         REQ_ID_KEY,
                         req_id,
                     )
+            elif isinstance(reply, Later):
+                storage.answer_waits = NO_WAIT
+                self._wait_for(reply, req_id)
+                if len(self.parked) >= COMMANDS_WAITING_MAX:
+                    self._pieces = [data[begin:]]
+                    self._stop()
+                    begin = size
+                    break
+            elif storage.answer_waits:
+                if held is None:
+                    held = _Held(self)
+                held.add(reply, req_id, storage.answer_waits)
+                storage.answer_waits = NO_WAIT
             else:
                 long_bytes += self._put(reply, req_id)
                 if long_bytes >= TURN_BYTES_MAX and begin < size:
