@@ -120,10 +120,13 @@ class AckFlow:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Leave what is lined up to a task of its own."""
+        """Leave what is lined up to a task of its own, or send it where none can be begun."""
         batch = self._next()
         if batch:
-            self._world.spawn(partial(self._go_on, batch), "bunqueue-ack")
+            try:
+                self._world.spawn(partial(self._go_on, batch), "bunqueue-ack")
+            except RuntimeError:  # too many threads, or the interpreter ends
+                self._go_on(batch)
 
     def _look_around(self, success: Success) -> list[Success]:
         """Let the greenlets run that have ended in the same turn of the loop, and take them along.

@@ -209,6 +209,41 @@ def test_a_greenlet_killed_before_it_has_sent_leaves_nobody_behind():
     assert 0 == made.flow.waiting
 
 
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_where_no_task_can_be_begun_the_sender_takes_the_others_along(is_interrupted: bool):
+    """Python begins no thread any more while it ends, and a process may have all it may."""
+
+    class Full(Killing):
+        def sleep(self, _seconds: float) -> None:
+            """Let nobody run."""
+
+        def spawn(self, _run: Callable[[], object], _name: str) -> None:
+            raise RuntimeError("can't start new thread")
+
+    is_first = iter([is_interrupted])
+
+    def answer(_command: Command) -> Reply:
+        if next(is_first, False):
+            raise KeyboardInterrupt
+        return OK
+
+    made = meeting([success("b"), success("c")], answer)
+    world: Any = Full()
+    made.flow = AckFlow(made._call, world, made._settle)
+    first = success("a")
+    first.gate = None if is_interrupted else worlds.current().local_gate()
+    if is_interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            made.report(first)
+    else:
+        made.report(first)
+
+    assert (OK, OK) == (dict(made.settled)["b"], dict(made.settled)["c"])
+    assert 0 == made.flow.waiting
+    made.report(success("d"))
+    assert "d" == made.settled[-1][0]
+
+
 def test_batches_can_be_switched_off():
     made = meeting([success("b"), success("c")], lambda _command: OK, batches=False)
 
