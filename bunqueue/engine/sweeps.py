@@ -44,6 +44,7 @@ DROPPED_US: Final = 8
 SHRUNK_US: Final = 200
 QUEUE_US: Final = 5
 NOTES_PER_SLICE: Final = 2_000  # of how long commands took: 1 ms
+NOTE_SLICES_MAX: Final = 20  # of a round; if there are too many notes for it, a slice takes more
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +396,11 @@ def sample_rates(engine: "Engine", now: int) -> Work[None]:
     engine.index.sample()
     engine.rates.sample(engine.totals, now)
     yield 0
-    while engine.latencies.settle(NOTES_PER_SLICE):
+    left = engine.latencies.noted  # what comes meanwhile is for the next round
+    most = max(NOTES_PER_SLICE, left // NOTE_SLICES_MAX)
+    while left > 0:
+        engine.latencies.settle(most)
+        left -= most
         yield COMMITTED
 
 

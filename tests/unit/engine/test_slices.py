@@ -10,7 +10,7 @@ import pytest
 
 from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
 from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
-from bunqueue.engine.sweeps import NOTES_PER_SLICE
+from bunqueue.engine.sweeps import NOTE_SLICES_MAX, NOTES_PER_SLICE
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import Answer, ScriptedStorage, World, done, persistent_world
@@ -96,6 +96,23 @@ def test_how_long_commands_took_is_sorted_in_by_parts(world: World) -> None:
 
     assert [3 * NOTES_PER_SLICE, 2 * NOTES_PER_SLICE, NOTES_PER_SLICE, 0] == left
     assert 3 * NOTES_PER_SLICE == latencies.push.count
+
+
+def test_notes_that_come_faster_than_a_slice_has_room_for_are_bounded(world: World) -> None:
+    """More connections than that are read from in each turn; the rates are sampled all the same."""
+    latencies, engine = world.engine.latencies, world.engine
+    turn = [(0.001, 1, 0, 0)] * (3 * NOTES_PER_SLICE)
+    most = 0
+    for _ in range(200):
+        for note in turn:
+            latencies.note(note)
+        engine.totals.pushed += len(turn)
+        world.clock.ms += 200
+        engine.tick(world.now)
+        most = max(most, latencies.noted)
+
+    assert most <= (2 * NOTE_SLICES_MAX + 5) * len(turn)  # of two rounds, and a second
+    assert engine.rates.push_per_s > len(turn)
 
 
 def test_a_tick_asks_to_come_back_at_once_while_a_work_waits(world: World) -> None:
