@@ -431,6 +431,7 @@ SCENARIOS = (
     Row("retry-completed", _on_filled(_complete, "RetryCompleted"), 100_000),
     Row("retry-dlq", _on_filled(_fail, "RetryDlq"), 100_000),
     Row("purge-dlq", _on_filled(_fail, "PurgeDlq"), 100_000),
+    Row("bound-dlq", _on_filled(_fail, "SetDlqConfig", config={"maxEntries": 1}), 100_000),
     Row("list-dlq", _on_filled(_fail, "Dlq"), 20_000),
     Row("dlq-stats", _on_filled(_fail, "GetDlqStats"), 100_000),
     Row("get-jobs", _on_queued("GetJobs"), 100_000),

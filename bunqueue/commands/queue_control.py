@@ -170,9 +170,9 @@ def get_stall_config(peer: Peer, request: Request) -> Reply:
 
 
 @command("SetDlqConfig", {**_QUEUE, "config": Map(required=True)}, mutates=True)
-def set_dlq_config(peer: Peer, request: Request) -> Reply:
+def set_dlq_config(peer: Peer, request: Request) -> Work[Reply]:
     """Merge ``{autoRetry, autoRetryInterval, maxAutoRetries, maxAge, maxEntries}``."""
-    peer.engine.set_dlq_config(request["queue"], request["config"], peer.now())
+    yield from peer.engine.set_dlq_config(request["queue"], request["config"], peer.now())
     return OK
 
 

@@ -426,13 +426,21 @@ def stall_config(engine: "Engine", queue_name: str) -> dict[str, Any]:
     return config_to_wire(StallConfig() if queue is None else queue.stall)
 
 
-def set_dlq_config(engine: "Engine", queue_name: str, given: Mapping[str, Any], now: int) -> None:
-    """Merge values (wire names) into the queue's dead-letter configuration, and apply it."""
+def set_dlq_config(
+    engine: "Engine", queue_name: str, given: Mapping[str, Any], now: int
+) -> Work[None]:
+    """Merge values (wire names) into the queue's dead-letter configuration, and apply it.
+
+    What is beyond its bound goes first: if that cannot be written, the bound stays as it was.
+    """
     queue = engine.open_queue(queue_name)
+    yield from deadletters.evict_all(engine, queue, merged(queue.dlq, given).max_entries)
+    queue = engine.open_queue(queue_name)  # it may have been forgotten meanwhile
+    now = engine.time_after(now)
     with queue.shard.lock:
         before = _settings(queue)
         queue.dlq = merged(queue.dlq, given)
-        deadletters.evict(engine, queue)
+        deadletters.evict(engine, queue)  # what has come meanwhile
         _changed(engine, queue, before, now)
 
 

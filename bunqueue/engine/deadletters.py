@@ -4,6 +4,7 @@ A dead letter is the job itself, in the place ``failed``; entry and job can neve
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import keys
@@ -29,7 +30,7 @@ REASONS = (
 
 
 # How many are done between two looks at what was spent, and what one costs:
-# loadtests/hub.py retry-dlq, purge-dlq, dlq-stats.
+# loadtests/hub.py retry-dlq, purge-dlq, bound-dlq, dlq-stats.
 LOOKED_AT_PER_STEP: Final = 500
 LOOKED_AT_US: Final = 2
 MOVED_PER_STEP: Final = 50
@@ -70,13 +71,32 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
 
 
 def evict(engine: "Engine", queue: Queue) -> None:
-    """Drop the oldest entries beyond the queue's ``maxEntries``."""
+    """Drop the oldest entries beyond the queue's ``maxEntries``, but not more than a few."""
+    most = queue.dlq.max_entries
+    if len(queue.failed) > most:
+        queue.straighten()
+        _drop_beyond(engine, queue, most, list(islice(queue.failed.values(), MOVED_PER_STEP)))
+
+
+def evict_all(engine: "Engine", queue: Queue, most: int) -> Work[None]:
+    """Drop the oldest entries of a queue beyond so many."""
+    excess = len(queue.failed) - most
+    if excess <= 0:
+        return
     queue.straighten()
+    oldest = consumed(list(islice(queue.failed.values(), excess)))
+    for jobs in parts(oldest, MOVED_PER_STEP):
+        with queue.shard.lock:
+            _drop_beyond(engine, queue, most, [job for job in jobs if job.place == FAILED])
+        yield len(jobs) * REMOVED_US
+
+
+def _drop_beyond(engine: "Engine", queue: Queue, most: int, oldest: list[Job]) -> None:
+    """Drop as many of the oldest as there are beyond ``most``."""
     memories = []
-    while len(queue.failed) > queue.dlq.max_entries:
-        oldest = next(iter(queue.failed.values()))
-        memories.append(light_memory(oldest))
-        forget(engine, oldest)
+    for job in oldest[: max(0, len(queue.failed) - most)]:
+        memories.append(light_memory(job))
+        forget(engine, job)
     if memories:
         engine.storage.sync(put_all_back, (engine, memories, engine.last_now))
 

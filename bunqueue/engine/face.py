@@ -359,7 +359,7 @@ class EngineFace(Protocol):
         """Return the queue's stall configuration under its wire names."""
         ...
 
-    def set_dlq_config(self, queue_name: str, given: Mapping[str, Any], now: int) -> None:
+    def set_dlq_config(self, queue_name: str, given: Mapping[str, Any], now: int) -> Work[None]:
         """Merge values (wire names) into the queue's dead-letter configuration, and apply it."""
         ...
 

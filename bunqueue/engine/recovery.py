@@ -95,7 +95,8 @@ def recover(engine: "Engine", now: int) -> Recovered:
         _interrupted(engine, job, now)
     found.interrupted = len(interrupted)
     for queue in engine.queues.values():
-        deadletters.evict(engine, queue)
+        for _ in deadletters.evict_all(engine, queue, queue.dlq.max_entries):
+            pass  # nobody waits yet
     dependencies.restored(engine, now)
     while engine.graph.due:
         dependencies.settle(engine, now)

@@ -226,9 +226,10 @@ OPTIONS: dict[str, dict[str, Any]] = {"PromoteJobs": {"delay": 60_000}}
 FIELDS: dict[str, dict[str, Any]] = {
     "Clean": {"grace": 0, "limit": MANY},
     "GetJobs": {"limit": MANY},
+    "SetDlqConfig": {"config": {"maxEntries": 1}},
 }
 QUEUED_COMMANDS = ("Drain", "Obliterate", "Clean", "PromoteJobs", "GetJobs")
-ENDED_COMMANDS = ("RetryDlq", "PurgeDlq", "RetryCompleted", "Dlq")
+ENDED_COMMANDS = ("RetryDlq", "PurgeDlq", "RetryCompleted", "Dlq", "SetDlqConfig")
 
 
 def filled(world: World, command: str) -> None:
@@ -284,7 +285,10 @@ def in_memory(world: World) -> Counter[tuple[str, bool]]:
     return Counter((job.place, job.is_ripe) for job in world.engine.index)
 
 
-WRITERS = ("Drain", "Clean", "Obliterate", "PromoteJobs", "RetryDlq", "PurgeDlq", "RetryCompleted")
+WRITERS = (
+    "Drain", "Clean", "Obliterate", "PromoteJobs", "RetryDlq", "PurgeDlq", "RetryCompleted",
+    "SetDlqConfig",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", WRITERS)
