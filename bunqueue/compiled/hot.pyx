@@ -64,7 +64,6 @@ cdef enum:
     QUEUE_NAME_CHARS_MAX = 256  # protocol/fields.py
     ROOM_KEPT_MAX = 65536  # of a buffer, between two reads of its connection
     NAMES_MAX = 10000
-    NAMES_KEPT_MAX = 100  # per connection
     OPTION_SETS_MAX = 2000
     EMPTY_LANES_TOLERATED = 16  # engine/lanes.py
     MUST_COMMIT = 1
@@ -76,6 +75,7 @@ cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
 cdef object _publish, _withdraw, _park, _pulled, _pulled_many
 cdef object _names_part, _numbers_part, _pack_job, _options_of, _text_of
+cdef dict _names_parts
 cdef int64_t LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX
 cdef int NAME_CHARS_MAX
 cdef bytes ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
@@ -92,7 +92,7 @@ cdef learn():
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE, DEFAULT_OPTIONS, _claim, _uncomplete
     global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit
     global _narrowed
-    global _names_part, _numbers_part, _pack_job, _options_of, _text_of
+    global _names_part, _names_parts, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
     global RUNNING, FIRST_WAITING, FIRST_PRIORITIZED, FIRST_DELAYED, _is_ready
@@ -112,7 +112,8 @@ cdef learn():
     _options_of = options.ordinary_options
     _claim, _uncomplete, _complete_rest = claiming.claim, outcomes._uncomplete, outcomes._complete
     _recount, _emit, _narrowed = metrics.recount, emit, codec.narrowed
-    _names_part, _numbers_part = job_wire._names_part, job_wire._numbers_part
+    _names_part, _names_parts = job_wire._names_part, job_wire._names
+    _numbers_part = job_wire._numbers_part
     _pack_job, _text_of = job_wire.pack_job, registry.failure_text
     LEASE_MS_DEFAULT = settings.LEASE_MS_DEFAULT
     PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX = core.PULL_WAIT_MS_MAX, core.LOCK_TTL_MS_MAX
@@ -988,9 +989,9 @@ cdef class Runner:
     """
 
     cdef object connection
-    # What is packed of names and options, of the queue and the options seen last.
-    cdef object parts_queue
-    cdef dict names_parts
+    # What is packed of names and options, of those seen last.
+    cdef object parts_queue, parts_name
+    cdef bytes names_part
     cdef object numbers_options  # None: of no others
     cdef bytes numbers_part
     cdef object last_queue_name
@@ -1034,7 +1035,6 @@ cdef class Runner:
         self.scratch = Out()
         self.held = Out()
         self.kinds = Out()
-        self.names_parts = {}
 
     def run(self, bytes data, Py_ssize_t begin, long long now, double until_s=INFINITY):
         """Run frames from ``begin`` on, up to one that is for Python, or until the time is over.
@@ -1489,21 +1489,17 @@ cdef class Runner:
         if job.extra is not NO_EXTRA or job.place is not ACTIVE:
             return self.out.whole(_pack_job(job, self.int64))
         cdef object queue_name = job.queue.name
-        if queue_name is not self.parts_queue:
-            self.parts_queue = queue_name
-            self.names_parts.clear()
-        names = self.names_parts.get(job.name)
-        if names is None:
-            names = _names_part(queue_name, job.name)
-            if len(self.names_parts) >= NAMES_KEPT_MAX:
-                self.names_parts.clear()
-            self.names_parts[job.name] = names
+        if queue_name is not self.parts_queue or job.name is not self.parts_name:
+            self.names_part = _names_parts.get((queue_name, job.name))
+            if self.names_part is None:
+                self.names_part = _names_part(queue_name, job.name)
+            self.parts_queue, self.parts_name = queue_name, job.name
         if job.options is not self.numbers_options or job.attempts or job.priority or job.stall_count:
             self.numbers_options = None
             self.numbers_part = _numbers_part(job)
             if not (job.attempts or job.priority or job.stall_count):
                 self.numbers_options = job.options
-        return pack_active(self.out, job, self.int64, names, self.numbers_part)
+        return pack_active(self.out, job, self.int64, self.names_part, self.numbers_part)
 
     cdef bint ack(self, const uint8_t* end, object now) except -1:
         cdef Span job_id, token, result

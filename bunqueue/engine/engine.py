@@ -48,6 +48,7 @@ from bunqueue.engine.job import Delivery, Job
 from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import LockFactory, Rank, no_lock
+from bunqueue.engine.metrics_log import MetricsLog
 from bunqueue.engine.places import forget
 from bunqueue.engine.ports import Peer, Storage
 from bunqueue.engine.queue import Queue, Shard
@@ -158,7 +159,8 @@ class Engine(EngineFields):
         untold: (queue name, job id) -> events that wait for their commit, in order.
         subscriptions, webhooks: The two of ours.
         metrics: queue name -> figures; ``recounted``: names whose figures have to be written;
-            ``metric_minutes``: how many minutes there are in all of them.
+            ``metric_minutes``: how many minutes there are in all of them; ``metrics_log``: what
+            the last batches wrote of them.
         census: What queues hold, as the last cleanup saw it.
         latencies: How long commands took; noted by whoever runs them.
         retained: The completed jobs that are kept, in order of completion.
@@ -211,7 +213,8 @@ class Engine(EngineFields):
         self.webhooks = webhooks.Webhooks()
         self.metrics: dict[str, metrics.QueueMetrics] = {}
         self.metric_minutes = 0
-        self.recounted: dict[str, None] = {}
+        self.recounted: dict[str, Queue | None] = {}
+        self.metrics_log = MetricsLog()
         storage.before_cut = partial(metrics.write, self)
         self.census = sizes.Census()
         self.totals = Totals()

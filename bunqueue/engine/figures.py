@@ -111,4 +111,4 @@ def queue_totals(engine: "Engine", queue_name: str) -> tuple[int, int]:
     if queue is not None:
         return queue.completed_total, queue.failed_total
     metrics = engine.metrics.get(queue_name)
-    return (0, 0) if metrics is None else (metrics.totals[0], metrics.totals[1])
+    return (0, 0) if metrics is None else (metrics.completed, metrics.failed)

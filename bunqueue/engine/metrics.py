@@ -1,15 +1,18 @@
 """How many jobs of a queue have completed and failed, in all and by the minute (engine.md 9).
 
 Counting costs an outcome one comparison: the queue's running totals are there anyway, and only the
-first outcome of a minute, and the first after a batch was cut, do more (``recount``). Then what was
-counted so far goes to the minute that it belongs to, and the queue is noted for the next batch.
-Just before a batch is cut (``Storage.before_cut``), every noted queue writes one row, so that an
-outcome and its count are committed together. A minute that is over is one more row.
+first outcome of a minute, and the first after a batch was cut, do more (``recount``). Then the
+queue is noted for the next batch, and a minute that is over becomes a row. Just before a batch is
+cut (``Storage.before_cut``), the figures of all noted queues are written in one row of a log
+(``metrics_log.py``), so that an outcome and its count are committed together.
 
 The figures outlive the queue's jobs, its name and a restart, but not ``Obliterate``.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+from bunqueue.engine.metrics_log import Entry
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -25,9 +28,7 @@ QUEUES_MAX: Final = 50_000  # per-queue counters that are kept, engine.md 12
 FORGET_LOOKS_MAX: Final = 100  # names looked at, at a time, for those that can go
 JOURNAL_MAX: Final = 10_000  # events of a queue that count as stored, engine.md 9
 
-COMPLETED: Final = 0
-FAILED: Final = 1
-TYPES: Final = {"completed": COMPLETED, "failed": FAILED}
+TYPES: Final = ("completed", "failed")
 
 TOTALS: Final = "metrics_total"
 MINUTES: Final = "metrics_minute"
@@ -38,34 +39,67 @@ class QueueMetrics:
     """The figures of one queue.
 
     Attributes:
-        totals: Completed and failed, as far as they have been put into ``minutes``.
-        at: Epoch ms of the newest of each, 0 for none.
-        minutes: minute (of the epoch) -> [completed, failed]; none for minutes without any.
-        minute: The one that is being counted.
+        completed, failed: The queue's running totals, as far as the minute has them.
+        completed_at, failed_at: Epoch ms of the newest of each, 0 for none.
+        minute: The one that is being counted, of the epoch.
+        minute_completed, minute_failed: What it has so far.
+        minutes: Minute -> (completed, failed) of the others; none for those without any.
     """
 
-    __slots__ = ("totals", "at", "minutes", "minute")
+    __slots__ = (
+        "completed",
+        "failed",
+        "completed_at",
+        "failed_at",
+        "minute",
+        "minute_completed",
+        "minute_failed",
+        "minutes",
+    )
 
-    def __init__(self) -> None:
-        self.totals = [0, 0]
-        self.at = [0, 0]
-        self.minutes: dict[int, list[int]] = {}
-        self.minute = 0
+    def __init__(self, row: Sequence[int] = (0,) * 7) -> None:
+        (
+            self.completed,
+            self.failed,
+            self.completed_at,
+            self.failed_at,
+            self.minute,
+            self.minute_completed,
+            self.minute_failed,
+        ) = row
+        self.minutes: dict[int, tuple[int, int]] = {}
 
-    def fold(self, engine: "Engine", queue: "Queue") -> None:
+    def row(self) -> tuple[int, ...]:
+        """Return what ``QueueMetrics(row)`` has again, but for the minutes."""
+        return (
+            self.completed,
+            self.failed,
+            self.completed_at,
+            self.failed_at,
+            self.minute,
+            self.minute_completed,
+            self.minute_failed,
+        )
+
+    def fold(self, queue: "Queue") -> None:
         """Put what the queue has counted since the last time into the present minute."""
-        totals = self.totals
-        self.at[COMPLETED] = max(self.at[COMPLETED], queue.completed_at)
-        self.at[FAILED] = max(self.at[FAILED], queue.failed_at)
-        for kind, total in enumerate((queue.completed_total, queue.failed_total)):
-            more = total - totals[kind]
-            if more:
-                totals[kind] = total
-                counts = self.minutes.get(self.minute)
-                if counts is None:
-                    counts = self.minutes[self.minute] = [0, 0]
-                    engine.metric_minutes += 1
-                counts[kind] = max(0, counts[kind] + more)
+        more = queue.completed_total - self.completed
+        if more:
+            self.completed += more
+            self.completed_at = max(self.completed_at, queue.completed_at)
+            self.minute_completed = max(0, self.minute_completed + more)
+        more = queue.failed_total - self.failed
+        if more:
+            self.failed += more
+            self.failed_at = max(self.failed_at, queue.failed_at)
+            self.minute_failed = max(0, self.minute_failed + more)
+
+    def counted(self, which: int) -> dict[int, int]:
+        """Return minute -> count of one type, 0 for completed, 1 for failed."""
+        found = {minute: counts[which] for minute, counts in self.minutes.items() if counts[which]}
+        if present := (self.minute_completed, self.minute_failed)[which]:
+            found[self.minute] = present
+        return found
 
 
 def minute_key(name: str, minute: int) -> str:
@@ -90,40 +124,55 @@ def recount(engine: "Engine", queue: "Queue", now: int) -> None:
         metrics = engine.metrics[queue.name] = QueueMetrics()
         metrics.minute = minute
         _forget_excess(engine)
-    metrics.fold(engine, queue)
-    if minute != metrics.minute:
-        _store_minute(engine, queue.name, metrics, metrics.minute)
-        metrics.minute = minute
-        _trim(engine, queue.name, metrics)
+    elif minute != metrics.minute:
+        metrics.fold(queue)
+        _turn(engine, queue.name, metrics, minute)
     queue.recount_at = (minute + 1) * MINUTE_MS
-    engine.recounted[queue.name] = None
+    engine.recounted[queue.name] = queue
+
+
+def _turn(engine: "Engine", name: str, metrics: QueueMetrics, minute: int) -> None:
+    """Begin another minute, which the queue has counted in before if the clock was set back."""
+    if metrics.minute_completed or metrics.minute_failed:
+        metrics.minutes[metrics.minute] = (metrics.minute_completed, metrics.minute_failed)
+        engine.metric_minutes += 1
+        _store_minute(engine, name, metrics, metrics.minute)
+    metrics.minute = minute
+    counts = metrics.minutes.pop(minute, None)
+    if counts is not None:
+        engine.metric_minutes -= 1
+        engine.storage.delete(MINUTES, minute_key(name, minute))
+    metrics.minute_completed, metrics.minute_failed = counts or (0, 0)
+    _trim(engine, name, metrics)
 
 
 def write(engine: "Engine") -> None:
-    """Write the totals of every queue that was noted since the last batch."""
+    """Write the figures of every queue that was noted since the last batch."""
     if not engine.recounted:
         return
     noted, engine.recounted = engine.recounted, {}
-    for name in noted:
+    entries: list[Entry] = []
+    for name, queue in noted.items():
         metrics = engine.metrics.get(name)
         if metrics is None:
+            entries.append((name,))
             continue
-        queue = engine.queues.get(name)
         if queue is not None:
-            metrics.fold(engine, queue)
+            metrics.fold(queue)
             queue.recount_at = 0
-        _store_totals(engine, name, metrics)
+        entries.append((name, *metrics.row()))
+    for name in engine.metrics_log.add(engine.storage, entries):
+        _store_totals(engine, name)
 
 
-def _store_totals(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
-    counts = metrics.minutes.get(metrics.minute, (0, 0))
-    engine.storage.put(TOTALS, name, (*metrics.totals, *metrics.at, metrics.minute, *counts))
+def _store_totals(engine: "Engine", name: str) -> None:
+    metrics = engine.metrics.get(name)
+    if metrics is not None:
+        engine.storage.put(TOTALS, name, metrics.row())
 
 
 def _store_minute(engine: "Engine", name: str, metrics: QueueMetrics, minute: int) -> None:
-    counts = metrics.minutes.get(minute)
-    if counts is not None:
-        engine.storage.put(MINUTES, minute_key(name, minute), tuple(counts))
+    engine.storage.put(MINUTES, minute_key(name, minute), metrics.minutes[minute])
 
 
 def _trim(engine: "Engine", name: str, metrics: QueueMetrics) -> None:
@@ -161,8 +210,11 @@ def _forget_excess(engine: "Engine") -> None:
 
 def forget(engine: "Engine", name: str) -> QueueMetrics | None:
     """Drop the figures of a queue for good; return them for an undo."""
-    engine.recounted.pop(name, None)
     metrics = engine.metrics.pop(name, None)
+    if name in engine.metrics_log:
+        engine.recounted[name] = None  # so that nobody reads them there
+    else:
+        engine.recounted.pop(name, None)
     if metrics is not None:
         engine.metric_minutes -= len(metrics.minutes)
         engine.storage.delete(TOTALS, name)
@@ -178,42 +230,36 @@ def bring_back(engine: "Engine", name: str, metrics: QueueMetrics | None) -> Non
     engine.metrics[name] = metrics
     engine.metric_minutes += len(metrics.minutes)
     engine.recounted[name] = None
-    _store_totals(engine, name, metrics)
     for minute in metrics.minutes:
-        if minute != metrics.minute:
-            _store_minute(engine, name, metrics, minute)
+        _store_minute(engine, name, metrics, minute)
 
 
 def settle(engine: "Engine", queue: "Queue") -> None:
     """Take over what a queue has counted whose name is about to go."""
     metrics = engine.metrics.get(queue.name)
     if metrics is not None:
-        metrics.fold(engine, queue)
+        metrics.fold(queue)
 
 
 def resume(engine: "Engine", queue: "Queue") -> None:
     """Let a queue that is made now count on from what there is."""
     metrics = engine.metrics.get(queue.name)
     if metrics is not None:
-        queue.completed_total, queue.failed_total = metrics.totals
+        queue.completed_total, queue.failed_total = metrics.completed, metrics.failed
 
 
 def restore(engine: "Engine", tables: dict[str, dict[str, tuple[Any, ...]]]) -> None:
     """Read the figures back; before any queue is made."""
-    for name, values in tables.get(TOTALS, {}).items():
-        metrics = engine.metrics[name] = QueueMetrics()
-        metrics.totals[:] = values[:2]
-        metrics.at[:] = values[2:4]
-        metrics.minute = values[4]
+    newest = {**tables.get(TOTALS, {}), **engine.metrics_log.restore(tables)}
+    for name, row in newest.items():
+        if row:
+            engine.metrics[name] = QueueMetrics(row)
     for key, values in sorted(tables.get(MINUTES, {}).items(), key=_minute_of):
         name, _, minute = key.partition(_BETWEEN)
-        of_queue = engine.metrics.get(name)
-        if of_queue is not None:
-            of_queue.minutes[int(minute)] = list(values)
-    for name, values in tables.get(TOTALS, {}).items():
-        if any(values[5:7]):
-            engine.metrics[name].minutes[values[4]] = list(values[5:7])
-    engine.metric_minutes = sum(len(metrics.minutes) for metrics in engine.metrics.values())
+        metrics = engine.metrics.get(name)
+        if metrics is not None and int(minute) != metrics.minute:
+            metrics.minutes[int(minute)] = values
+            engine.metric_minutes += 1
 
 
 def _minute_of(row: tuple[str, Any]) -> int:
@@ -237,19 +283,19 @@ def queue_metrics(
         return {"meta": {"count": 0, "prevTS": 0, "prevCount": 0}, "data": [], "count": 0}
     queue = engine.queues.get(queue_name)
     if queue is not None:
-        metrics.fold(engine, queue)
-    which = TYPES[kind]
-    at = metrics.at[which]
-    meta = {"count": metrics.totals[which], "prevTS": float(at) if at else 0, "prevCount": 0}
-    minutes = [minute for minute, counts in metrics.minutes.items() if counts[which]]
-    if not minutes:
+        metrics.fold(queue)
+    which = TYPES.index(kind)
+    at = (metrics.completed_at, metrics.failed_at)[which]
+    total = (metrics.completed, metrics.failed)[which]
+    meta = {"count": total, "prevTS": float(at) if at else 0, "prevCount": 0}
+    counts = metrics.counted(which)
+    if not counts:
         return {"meta": meta, "data": [], "count": 0}
-    newest = max(minutes)
-    meta["prevCount"] = metrics.minutes[newest][which]
-    points = min(newest - min(minutes) + 1, WINDOW_MINUTES)
+    newest = max(counts)
+    meta["prevCount"] = counts[newest]
+    points = min(newest - min(counts) + 1, WINDOW_MINUTES)
     last = points - 1 if end < 0 else min(end, points - 1)
-    nothing = (0, 0)
-    data = [metrics.minutes.get(newest - point, nothing)[which] for point in range(start, last + 1)]
+    data = [counts.get(newest - point, 0) for point in range(start, last + 1)]
     return {"meta": meta, "data": data, "count": points}
 
 

@@ -68,6 +68,7 @@ SIZES: Final = (
     Size("webhooks", "Webhooks.", lambda engine: len(engine.webhooks.by_id)),
     Size("metrics", "Queues with figures.", lambda engine: len(engine.metrics)),
     Size("metric_minutes", "Minutes in these figures.", lambda engine: engine.metric_minutes),
+    Size("metrics_log", "Figures in the log of them.", lambda engine: engine.metrics_log.entries),
     Size("latency_notes", "Reads to be sorted in.", lambda engine: engine.latencies.noted),
 )
 

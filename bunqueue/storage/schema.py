@@ -193,6 +193,14 @@ METRICS_MINUTE: Final = Table(
         "failed INTEGER NOT NULL",
     ),
 )
+METRICS_LOG: Final = Table(
+    "metrics_log",
+    (
+        "slot TEXT PRIMARY KEY",
+        "number INTEGER NOT NULL",  # the highest is the newest
+        "entries BLOB NOT NULL",  # msgpack list: queue, columns of metrics_total
+    ),
+)
 TABLES: Final = (
     JOBS,
     STATE,
@@ -203,6 +211,7 @@ TABLES: Final = (
     WEBHOOKS,
     METRICS_TOTAL,
     METRICS_MINUTE,
+    METRICS_LOG,
     PROOFS,
     FLOW_FAILURES,
 )

@@ -130,11 +130,9 @@ def control_of(engine: Any, now: int) -> dict[str, Any]:
                     group.concurrency,
                     group.is_paused,
                 )
-    for name, metrics in engine.metrics.items():
-        queue = engine.queues.get(name)
-        totals = metrics.totals if queue is None else (queue.completed_total, queue.failed_total)
-        if any(totals):
-            found[f"totals {name}"] = tuple(totals)
+    for name in engine.metrics:
+        if any(totals := engine.queue_totals(name)):
+            found[f"totals {name}"] = totals
     for cron in engine.list_crons():
         found[f"cron {cron.definition.name}"] = (cron.definition, cron.executions, cron.next_run)
     for hook in engine.list_webhooks():

@@ -125,10 +125,9 @@ engine.retained.Retained._shelves[]: engine.settings.COMPLETED_JOBS_MAX_DEFAULT:
 engine.listing.Listing._known: edge
 engine.listing.Listing._ids: edge
 engine.locks._held: suite
-engine.metrics.QueueMetrics.totals: fixed
-engine.metrics.QueueMetrics.at: fixed
+engine.metrics_log.MetricsLog._newest: engine.metrics_log.ENTRIES_MAX: metrics_log
+engine.metrics_log.MetricsLog._rows: engine.metrics_log.ENTRIES_MAX: metrics_log
 engine.metrics.QueueMetrics.minutes: engine.metrics.MINUTES_MAX: metric_minutes
-engine.metrics.QueueMetrics.minutes[]: fixed
 engine.proofs.Proofs.free: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: proofs
 engine.proofs.Proofs.pinned: edge: pinned_proofs
 engine.queue.Shard.queues: queue
