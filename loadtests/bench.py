@@ -125,13 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(given: dict[str, Any], names: list[str]) -> Plan:
-    reference = Path(given["--reference"]).resolve() if given["--reference"] else None
-    engines = given["--engines"].split(",") if given["--engines"] else list(ENGINES)
-    if COMPILED in engines and not has_core():
-        say("no compiled core in this checkout: absent")
-        engines.remove(COMPILED)
-    if REFERENCE in engines and reference is None:
-        engines.remove(REFERENCE)
+    engines, reference = engines_of(given)
     return Plan(
         targets=targets(engines, given["--places"].split(",")),
         names=given["WORKLOAD"] or names,
@@ -141,6 +135,18 @@ def _plan(given: dict[str, Any], names: list[str]) -> Plan:
         reference=reference,
         server_core=int(given["--server-core"]),
     )
+
+
+def engines_of(given: dict[str, Any]) -> tuple[list[str], Path | None]:
+    """Return the engines that a command line asks for and this checkout has, and the reference."""
+    reference = Path(given["--reference"]).resolve() if given["--reference"] else None
+    engines = given["--engines"].split(",") if given["--engines"] else list(ENGINES)
+    if COMPILED in engines and not has_core():
+        say("no compiled core in this checkout: absent")
+        engines.remove(COMPILED)
+    if REFERENCE in engines and reference is None:
+        engines.remove(REFERENCE)
+    return engines, reference
 
 
 def _publish(told: dict[str, Any], is_for_readme: bool) -> int:

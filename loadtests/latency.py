@@ -38,13 +38,13 @@ from typing import Any
 from docopt import docopt
 
 from loadtests import report
-from loadtests.bench import say
+from loadtests.bench import engines_of, say
 from loadtests.driver import Loop, RunFailed, frame
 from loadtests.figures import Figures, percentiles_us, spread
 from loadtests.processes import cpu_ns, pinned
 from loadtests.scripts import WorkOne
 from loadtests.servers import HOST, stop_servers_on_sigterm
-from loadtests.targets import COMPILED, ENGINES, FILE, REFERENCE, Target, has_core
+from loadtests.targets import ENGINES, FILE, REFERENCE, Target
 from loadtests.workloads import PARKED_MS, payload
 
 BEGIN, END = "<!-- latency: begin -->", "<!-- latency: end -->"
@@ -230,13 +230,7 @@ def table(found: Found) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     given: dict[str, Any] = docopt(__doc__ or "", argv=None if argv is None else list(argv))
-    reference = Path(given["--reference"]).resolve() if given["--reference"] else None
-    engines = given["--engines"].split(",") if given["--engines"] else list(ENGINES)
-    if COMPILED in engines and not has_core():
-        say("no compiled core in this checkout: absent")
-        engines.remove(COMPILED)
-    if REFERENCE in engines and reference is None:
-        engines.remove(REFERENCE)
+    engines, reference = engines_of(given)
     rates = [int(given["--rate"]), int(given["--ours-rate"])]
     seconds, connections = float(given["--seconds"]), int(given["--connections"])
     loads = [Load(rate, seconds, connections) for rate in rates if rate]

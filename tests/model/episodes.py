@@ -196,14 +196,9 @@ def a_rate_is_kept(world: World) -> None:
 @episode
 @checks("I29", "I30", "I31")
 def a_parent_waits_for_its_child(world: World) -> None:
-    queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-    world.ok("PUSHF", jobs=flow(queue, top, part))
-    assert "waiting-children" == world.state(top)
-    got = pull(world, queue)
-    assert got is not None
-    assert part == got[0]
+    queue, top, part, token = running_child(world)
     assert pull(world, queue) is None
-    world.ok("ACK", id=part, token=got[1], result=7)
+    world.ok("ACK", id=part, token=token, result=7)
     assert {f"{queue}:{part}": 7} == world.ok("GetChildrenValues", id=top)["data"]["values"]
     assert [top, None] == [work(world, queue), work(world, queue)]
     world.ok("Obliterate", queue=queue)
@@ -220,25 +215,31 @@ def a_flow_with_a_bad_part_leaves_nothing(world: World) -> None:
 @episode
 @checks("I33")
 def a_failed_child_fails_its_parent_once(world: World) -> None:
-    queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-    jobs = flow(queue, top, part)
-    jobs[1]["input"] |= {"failParentOnFailure": True, "maxAttempts": 1}  # type: ignore[operator]
-    world.ok("PUSHF", jobs=jobs)
-    got = pull(world, queue)
-    assert got is not None
-    world.ok("FAIL", id=part, token=got[1])
+    queue, top, part, token = running_child(world, failParentOnFailure=True, maxAttempts=1)
+    world.ok("FAIL", id=part, token=token)
     world.eventually("failed", lambda: world.state(top))
     assert 2 == len(world.ok("Dlq", queue=queue)["entries"])
     world.ok("Obliterate", queue=queue)
 
 
-def flow(queue: str, top: str, part: str) -> list[dict[str, object]]:
-    """Return the entries of a parent with one child."""
+def running_child(world: World, **options: object) -> tuple[str, str, str, str]:
+    """Push a parent and its child, and pull that; return queue, parent, child and token."""
+    queue, top, part = world.name("flow"), world.name("top"), world.name("part")
+    world.ok("PUSHF", jobs=flow(queue, top, part, **options))
+    assert "waiting-children" == world.state(top)
+    got = pull(world, queue)
+    assert got is not None
+    assert part == got[0]
+    return queue, top, part, got[1]
+
+
+def flow(queue: str, top: str, part: str, **options: object) -> list[dict[str, object]]:
+    """Return the entries of a parent with one child, which has these options."""
     return [
         {"id": top, "queue": queue, "input": {
             "data": {"__childrenIds": [part]}, "childrenIds": [part], "dependsOn": [part]}},
         {"id": part, "queue": queue, "input": {
-            "data": {"__parentId": top, "__parentQueue": queue}, "parentId": top}},
+            "data": {"__parentId": top, "__parentQueue": queue}, "parentId": top, **options}},
     ]  # fmt: skip
 
 

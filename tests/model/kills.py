@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.model.checks import checks
-from tests.model.episodes import episode, flow, pull, push, work
+from tests.model.episodes import episode, push, running_child, work
 from tests.model.oracle import HOUR_MS
 from tests.model.world import KILL, STOP, World
 
@@ -55,14 +55,8 @@ def a_new_generation_follows_the_old_one(world: World) -> Iterator[str]:
 @checks("I30")
 def a_parent_is_claimable_once_after_its_last_child(world: World) -> Iterator[str]:
     for is_answered in (True, False):
-        queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-        world.ok("PUSHF", jobs=flow(queue, top, part))
-        got = pull(world, queue)
-        assert got is not None
-        if is_answered:
-            world.ok("ACK", id=part, token=got[1])
-        else:
-            world.send("ACK", id=part, token=got[1])
+        queue, top, part, token = running_child(world)
+        (world.ok if is_answered else world.send)("ACK", id=part, token=token)
         yield KILL
         is_met = world.state(part) == "completed"
         assert is_met or not is_answered
@@ -77,14 +71,11 @@ def a_parent_is_claimable_once_after_its_last_child(world: World) -> Iterator[st
 @episode
 @checks("I30")
 def a_poll_gets_the_parent_as_its_child_completes(world: World) -> None:
-    queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-    world.ok("PUSHF", jobs=flow(queue, top, part))
-    got = pull(world, queue)
+    queue, top, part, token = running_child(world)
     polls = [world.dial(), world.dial()]
     for poll in polls:
         poll.send({"cmd": "PULL", "queue": queue, "timeout": 20_000})
-    assert got is not None
-    world.ok("ACK", id=part, token=got[1])
+    world.ok("ACK", id=part, token=token)
     other = push(world, queue)  # one of them gets this, and not the parent again
     assert sorted((top, other)) == sorted(poll.value()["job"]["id"] for poll in polls)
     for poll in polls:
@@ -131,16 +122,8 @@ def wide_flow(queue: str, top: str, parts: list[str]) -> list[dict[str, Any]]:
 @checks("I33")
 def a_child_that_fails_fails_its_parent_once_over_all_ends(world: World) -> Iterator[str]:
     for is_answered in (True, False):
-        queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-        jobs: Any = flow(queue, top, part)
-        jobs[1]["input"] |= {"failParentOnFailure": True, "maxAttempts": 1}
-        world.ok("PUSHF", jobs=jobs)
-        got = pull(world, queue)
-        assert got is not None
-        if is_answered:
-            world.ok("FAIL", id=part, token=got[1], error="no")
-        else:
-            world.send("FAIL", id=part, token=got[1], error="no")
+        queue, top, part, token = running_child(world, failParentOnFailure=True, maxAttempts=1)
+        (world.ok if is_answered else world.send)("FAIL", id=part, token=token, error="no")
         for end in (KILL, STOP):
             yield end  # who ran when the broker died has lost its last attempt
             assert ("failed", "failed") == (world.state(part), world.state(top))
@@ -155,13 +138,8 @@ def a_child_that_fails_fails_its_parent_once_over_all_ends(world: World) -> Iter
 @episode
 @checks("I33")
 def a_failure_that_is_ignored_stays_noted(world: World) -> Iterator[str]:
-    queue, top, part = world.name("flow"), world.name("top"), world.name("part")
-    jobs: Any = flow(queue, top, part)
-    jobs[1]["input"] |= {"ignoreDependencyOnFailure": True, "maxAttempts": 1}
-    world.ok("PUSHF", jobs=jobs)
-    got = pull(world, queue)
-    assert got is not None
-    world.ok("FAIL", id=part, token=got[1], error="no")
+    queue, top, part, token = running_child(world, ignoreDependencyOnFailure=True, maxAttempts=1)
+    world.ok("FAIL", id=part, token=token, error="no")
     for end in (KILL, STOP):
         yield end
         noted = world.ok("GetIgnoredChildrenFailures", id=top)["values"]

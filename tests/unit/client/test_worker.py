@@ -95,6 +95,20 @@ def make(broker: FakeBroker) -> Iterator[Workers]:
     workers.close()
 
 
+@pytest.fixture
+def lost_ack(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's link breaks before it answers the first ACK; the worker soon tries again."""
+    monkeypatch.setattr("bunqueue.client.late.RETRY_S", (0.01,))
+
+    def cut(_message: Message) -> Any:
+        if len(broker.of("ACK")) == 1:
+            broker.server.connections[-1].close()
+            return "silence"
+        return None
+
+    broker.answers["ACK"] = cut
+
+
 class Once:
     """Waits for events of a worker."""
 
@@ -270,18 +284,8 @@ def test_a_lost_lease_tells_the_handler(broker: FakeBroker, make: Workers) -> No
     assert [True, True, "lease-lost"] == seen
 
 
-def test_an_outcome_lost_on_the_way_is_sent_again(
-    broker: FakeBroker, make: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bunqueue.client.late.RETRY_S", (0.01,))
-
-    def cut(_message: Message) -> Any:
-        if len(broker.of("ACK")) == 1:
-            broker.server.connections[-1].close()
-            return "silence"
-        return None
-
-    broker.answers["ACK"] = cut
+@pytest.mark.usefixtures("lost_ack")
+def test_an_outcome_lost_on_the_way_is_sent_again(broker: FakeBroker, make: Workers) -> None:
     broker.add("a")
     worker = make(lambda _job: "result", heartbeat_interval_s=0)
     heard = Once(worker, "completed", "error")
@@ -767,18 +771,10 @@ def test_a_late_listener_of_stalls_has_the_broker_asked(
     assert "q" == broker.server.wait_for("SubscribeEvents")["queue"]
 
 
+@pytest.mark.usefixtures("lost_ack")
 def test_a_listener_may_close_the_worker_when_an_outcome_came_through_late(
-    broker: FakeBroker, make: Workers, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, make: Workers
 ) -> None:
-    monkeypatch.setattr("bunqueue.client.late.RETRY_S", (0.01,))
-
-    def cut(_message: Message) -> Any:
-        if len(broker.of("ACK")) == 1:
-            broker.server.connections[-1].close()
-            return "silence"
-        return None
-
-    broker.answers["ACK"] = cut
     broker.add("a")
     worker = make(lambda _job: None, heartbeat_interval_s=0)
     worker.on("completed", lambda *_args: worker.close())
