@@ -102,6 +102,14 @@ class Graph:
     def later(self, engine: "Engine", action: Callable[..., None], *args: Any) -> None:
         """Have ``action(engine, *args, now)`` called once no lock is held."""
         self.due.append((action, args))
+        self._arm(engine)
+
+    def first(self, engine: "Engine", action: Callable[..., None], *args: Any) -> None:
+        """As ``later``, ahead of what is on the list."""
+        self.due.appendleft((action, args))
+        self._arm(engine)
+
+    def _arm(self, engine: "Engine") -> None:
         if self._timer is None:
             self._timer = engine.timers.add(engine.last_now, _on_timer, engine)
 
@@ -352,12 +360,18 @@ def _retie(
         if job_id in graph.consumers and engine.index.get(job_id) is None:
             proofs.add(engine, job_id, proof, is_pinned=True)
     for child in awaited:
-        # What took one away otherwise is undone by now, or came before its last attempt.
-        is_removed = child.place == GONE and child.attempts >= child.options.attempts
-        if child.place == FAILED or is_removed:
-            engine.child_failed(child, child.extra.last_error, engine.last_now)
+        if child.place in (FAILED, GONE):  # now; it may come back too
+            graph.later(engine, _told_late, child)
     if engine.settings.fails_orphans and job.place == PARKED:
         _fail_if_orphaned(engine, job)
+
+
+def _told_late(engine: "Engine", child: Job, now: int) -> None:
+    """Tell a parent that was away how its child has ended."""
+    # One that went otherwise than by failing went before its last attempt.
+    is_removed = child.place == GONE and child.attempts >= child.options.attempts
+    if child.place == FAILED or is_removed:
+        engine.child_failed(child, child.extra.last_error, now)
 
 
 def record_key(parent_id: str, child_id: str) -> str:

@@ -77,13 +77,36 @@ def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | Non
     record = None if ties is None else ties.records.get(child.id)
     if record is None or _has_left(engine, parent):
         return
-    if child.place in (FAILED, GONE) and not has_successor(engine, child):
+    if _stands(engine, child):
         put_record(engine, parent, record)
-        engine.graph.later(engine, apply, parent, record)
-    elif earlier is not None:
-        put_record(engine, parent, earlier)
+        # An older undo may yet bring the run back, which has failed since.
+        engine.graph.first(engine, _apply_if_it_stands, parent, child, record, earlier)
     else:
-        drop_record(engine, parent, child.id)
+        _take_record_back(engine, parent, child.id, earlier)
+
+
+def _stands(engine: "Engine", child: Job) -> bool:
+    return child.place in (FAILED, GONE) and not has_successor(engine, child)
+
+
+def _apply_if_it_stands(
+    engine: "Engine", parent: Job, child: Job, record: Record, earlier: Record | None, now: int
+) -> None:
+    """Apply a record after all undos, before what they have put on the list."""
+    ties = parent.extra.flow
+    if ties is None or ties.records.get(child.id) != record or _has_left(engine, parent):
+        return
+    if _stands(engine, child):
+        apply(engine, parent, record, now)
+    else:
+        _take_record_back(engine, parent, child.id, earlier)
+
+
+def _take_record_back(engine: "Engine", parent: Job, child_id: str, earlier: Record | None) -> None:
+    if earlier is None:
+        drop_record(engine, parent, child_id)
+    else:
+        put_record(engine, parent, earlier)
 
 
 def _has_left(engine: "Engine", parent: Job) -> bool:

@@ -801,6 +801,26 @@ def test_a_child_that_times_out_while_its_parent_is_away_is_told_to_it(
     assert [state, state] == [asked.state("p") for asked in (world, world.restart())]
 
 
+def test_a_child_that_runs_on_since_an_undo_has_not_failed_its_parent_meanwhile() -> None:
+    world = persistent_world()
+    child = flow_child("c", failParentOnFailure=True, maxAttempts=1)
+    world.ok("PUSHF", jobs=[flow_parent(["c"]), child])
+    _, token = world.lease("q", lockTtl=1_000)
+    world.send("Progress", id="c", progress=5)
+
+    def expire() -> None:
+        world.clock.ms += 1_500
+        world.engine.tick(world.now)
+        world.storage.answer_waits = 0
+        assert "failed" == world.engine.state("c", world.now)
+
+    away(world, expire)
+
+    assert ["active", "waiting-children"] == [world.state("c"), world.state("p")]
+    world.ok("ACK", id="c", token=token)
+    assert "p" == world.pull("pq")
+
+
 def test_a_parent_that_waits_for_another_chance_of_a_child_does_so_when_it_comes_back() -> None:
     world = persistent_world()
     child = flow_child("c", failParentOnFailure=True, maxAttempts=1)

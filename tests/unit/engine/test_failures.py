@@ -523,3 +523,28 @@ def test_a_parent_that_went_on_waits_for_a_new_child_only_over_a_restart(
     complete(world, "new", "z")
     assert "waiting" == world.state("p")
     assert "waiting" == world.restart().state("p")
+
+
+@pytest.mark.parametrize("policy", [
+    "failParentOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure",
+])  # fmt: skip
+def test_a_failure_of_a_run_that_an_undo_brings_back_does_not_reach_the_parent(
+    policy: str,
+) -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=[flow_parent(["c"]), flow_child("c", maxAttempts=1, **{policy: True})])
+    _, token = world.lease("q", lockTtl=1_000)
+    world.send("Progress", id="c", progress=5)
+    world.clock.ms += 1_500
+    world.engine.tick(world.now)
+    world.storage.answer_waits = 0
+    assert "failed" == world.engine.state("c", world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(1)
+
+    assert ["active", "waiting-children"] == [world.state("c"), world.state("p")]
+    assert {} == world.storage.tables.get("flow_failures", {})
+    world.ok("ACK", id="c", token=token)
+    assert "p" == world.pull("pq")
