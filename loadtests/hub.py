@@ -358,6 +358,13 @@ def _ack_batch(broker: Broker, queue: str, jobs: int) -> Measured:
     return lambda: broker.line.call_packed([frame])
 
 
+def _heartbeats(broker: Broker, _queue: str, jobs: int) -> Measured:
+    """Renew the leases of jobs that are gone, with one command."""
+    ids = [f"{number:08x}" for number in range(jobs)]
+    frame = _packed("JobHeartbeatB", {"ids": ids, "tokens": ids})
+    return lambda: broker.line.call_packed([frame])
+
+
 def _leave(broker: Broker, queue: str, jobs: int) -> Measured:
     """Take all jobs over a second connection and hang up."""
     _push(broker.line, queue, jobs)
@@ -442,6 +449,7 @@ SCENARIOS = (
     Row("dashboard-queues", _on_queues("DashboardQueues"), 10_000),
     Row("prometheus", _on_queues("Prometheus"), 10_000),
     Row("ack-batch", _ack_batch, 100_000),
+    Row("heartbeats", _heartbeats, 1_000_000),
     Row("hang-up", _leave, 10_000),
     Row("due-at-once", _due_at_once, 100_000, rounds=1),
     Row("stats", _on_queues("Stats"), 10_000),

@@ -835,3 +835,52 @@ def test_works_are_counted_until_they_are_through(world: World) -> None:
     turns(world)
 
     assert 0 == world.engine.works.unfinished
+
+
+# -- large batches of heartbeats ------------------------------------------------------------------
+
+HEARTBEATS = ("JobHeartbeatB", "ExtendLocks")
+
+
+def renewing(command: str, ids: list[Any], tokens: list[str]) -> dict[str, Any]:
+    """Return the fields of a command that renews leases."""
+    spans = {"durations": [None] * len(ids)} if command == "ExtendLocks" else {}
+    return {"ids": ids, "tokens": tokens, **spans}
+
+
+@pytest.mark.parametrize("command", HEARTBEATS)
+def test_many_heartbeats_are_taken_in_steps_with_others_in_between(
+    world: World, command: str
+) -> None:
+    """A frame of a million ids kept everybody else waiting for half a second."""
+    ids, tokens = pulled(world, 2 * MANY)
+    world.clock.ms += 1_000
+    answer = world.send(command, **renewing(command, ids, tokens))
+    assert not answer.is_there
+    others = world.push("other")
+    assert others == world.pull("other")
+
+    assert awaited(world, answer)
+    assert answer.reply is not None
+    assert 2 * MANY == answer.reply.get("data", answer.reply)["count"]
+
+
+@pytest.mark.parametrize("command", HEARTBEATS)
+def test_a_thousand_heartbeats_are_an_ordinary_operation(world: World, command: str) -> None:
+    ids, tokens = pulled(world, 1_000)
+
+    assert world.send(command, **renewing(command, ids, tokens)).is_there
+
+
+@pytest.mark.parametrize("command", HEARTBEATS)
+def test_what_is_no_id_refuses_many_heartbeats_before_the_first(world: World, command: str) -> None:
+    ids, tokens = pulled(world)
+    before = world.now
+    world.clock.ms += 1_000
+    answer = world.send(command, **renewing(command, [*ids[:-1], 7], tokens))
+    awaited(world, answer)
+
+    assert answer.reply is not None
+    assert "ids must be an array of valid string job ids" == answer.reply["error"]
+    deliveries = [job.delivery for job in world.engine.index]
+    assert {before} == {each.heartbeat_at for each in deliveries if each is not None}
