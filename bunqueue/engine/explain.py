@@ -45,8 +45,8 @@ def explain(engine: "Engine", job_id: str, now: int) -> Work[dict[str, Any]]:
         "state": state_of(job, now),
         "reasons": reasons,
     }
-    if job.place == QUEUED and job.is_ripe:
-        told["ahead"] = yield from _ahead(job, queue)
+    if _is_ready(job, now):
+        told["ahead"] = yield from _ahead(job, queue, now)
     return told
 
 
@@ -157,12 +157,19 @@ def _has_workers(engine: "Engine", queue: Queue) -> bool:
     return any(queue.name in worker.queues for worker in engine.workers.values())
 
 
-def _ahead(job: Job, queue: Queue) -> Work[int]:
+def _is_ready(job: Job, now: int) -> bool:
+    """Say whether a job may be handed out; one whose delay is over need not be in line yet."""
+    return job.place == QUEUED and (job.is_ripe or job.run_at <= now)
+
+
+def _ahead(job: Job, queue: Queue, now: int) -> Work[int]:
     """Count the ready jobs that are handed out before this one; of a grouped job, in its group."""
     own, count = _order(job), 0
     for jobs in parts(queue.run_set.jobs(), LOOKED_AT_PER_STEP):
         count += sum(
-            other.is_ripe and other.extra.group_id == job.extra.group_id and _order(other) < own
+            _is_ready(other, now)
+            and other.extra.group_id == job.extra.group_id
+            and _order(other) < own
             for other in jobs
         )
         yield len(jobs) * LOOKED_AT_US

@@ -51,6 +51,16 @@ def test_nothing_but_the_jobs_before_it(world: World) -> None:
     ]
 
 
+def test_a_job_whose_delay_is_over_is_counted_before_anybody_has_pulled(world: World) -> None:
+    worker(world)
+    ids = [world.push(delay=50), world.push(delay=20), world.push(delay=80)]
+    world.forward(60)
+    ids.append(world.push())
+
+    assert [[], [], ["delayed"], []] == [codes(world, one) for one in ids]
+    assert [1, 0, None, 2] == [explained(world, one).get("ahead") for one in ids]
+
+
 def test_nobody_works_on_its_queue(world: World) -> None:
     job_id = world.push()
     assert ["no-worker"] == codes(world, job_id)
