@@ -308,9 +308,17 @@ def maintain(engine: "Engine", now: int) -> Work[None]:
             now = yield len(jobs) * LOOKED_AT_US
 
 
+def retry_at(job: Job) -> int | None:
+    """Return when a dead letter is retried by itself, as its queue is set now; None for never."""
+    dead, config = job.extra.dead, job.queue.dlq
+    if dead is None or not config.auto_retry or dead.retry_count >= config.max_auto_retries:
+        return None
+    return dead.next_retry_at
+
+
 def _is_due(job: Job, now: int) -> bool:
-    dead = job.extra.dead
-    return dead is not None and dead.next_retry_at is not None and dead.next_retry_at <= now
+    at = retry_at(job)
+    return at is not None and at <= now
 
 
 def _is_expired(job: Job, now: int) -> bool:

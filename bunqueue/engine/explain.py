@@ -7,6 +7,7 @@ a job that waits for its children is not told of its queue's limits.
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bunqueue.engine.deadletters import retry_at
 from bunqueue.engine.dependencies import ties_of
 from bunqueue.engine.groups import NO_TERMS, Group, GroupTerms
 from bunqueue.engine.job import Job
@@ -81,7 +82,7 @@ def _failed(job: Job) -> Reason:
     dead = job.extra.dead
     assert dead is not None
     text = f"It is in the dead-letter queue ({dead.reason}): {dead.error or 'no error was told'}"
-    return _reason("failed", text, dead.next_retry_at, reason=dead.reason, attempts=job.attempts)
+    return _reason("failed", text, retry_at(job), reason=dead.reason, attempts=job.attempts)
 
 
 def _running(job: Job) -> Reason:

@@ -290,6 +290,25 @@ def test_letters_are_retried_by_themselves_with_doubling_pauses(world: World) ->
     assert 4 == len(entry["attempts"])
 
 
+@pytest.mark.parametrize("off", [{"autoRetry": False}, {"maxAutoRetries": 0}])
+def test_what_is_set_now_decides_whether_a_letter_is_retried_by_itself(
+    world: World, off: dict[str, Any]
+) -> None:
+    """As the 2.9.5 server does; a retry that was switched off came all the same."""
+    configure(world, autoRetry=True, autoRetryInterval=1_000)
+    bury(world)
+    configure(world, **off)
+    world.forward(2 * MINUTE)
+
+    assert ["a"] == letters(world)
+    assert [] == letters(world, filter={"retriable": True})
+    assert "until" not in world.ok("ExplainJob", id="a")["explanation"]["reasons"][0]
+    configure(world, autoRetry=True, maxAutoRetries=1)
+    assert ["a"] == letters(world, filter={"retriable": True})
+    world.forward(2 * MINUTE)
+    assert [] == letters(world)
+
+
 def test_an_automatic_retry_that_completes_leaves_nothing(world: World) -> None:
     configure(world, autoRetry=True, autoRetryInterval=0)
     bury(world)
