@@ -94,12 +94,18 @@ def _apply_if_it_stands(
 ) -> None:
     """Apply a record after all undos, before what they have put on the list."""
     ties = parent.extra.flow
-    if ties is None or ties.records.get(child.id) != record or _has_left(engine, parent):
+    if ties is None or _has_left(engine, parent):
         return
-    if _stands(engine, child):
-        apply(engine, parent, record, now)
-    else:
-        _take_record_back(engine, parent, child.id, earlier)
+    is_noted = ties.records.get(child.id) == record
+    if not _stands(engine, child):
+        if is_noted:
+            _take_record_back(engine, parent, child.id, earlier)
+        return
+    if not is_noted:  # an older undo gave the parent back what it knew before
+        if parent not in engine.graph.consumers.get(child.id, ()):
+            return
+        put_record(engine, parent, record)
+    apply(engine, parent, record, now)
 
 
 def _take_record_back(engine: "Engine", parent: Job, child_id: str, earlier: Record | None) -> None:

@@ -548,3 +548,40 @@ def test_a_failure_of_a_run_that_an_undo_brings_back_does_not_reach_the_parent(
     assert {} == world.storage.tables.get("flow_failures", {})
     world.ok("ACK", id="c", token=token)
     assert "p" == world.pull("pq")
+
+
+@pytest.mark.parametrize("policy", [
+    "failParentOnFailure", "continueParentOnFailure", "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [("Update", {"id": "p", "data": {"n": 1}}), ("RemoveChildDependency", {"id": "other"})],
+)
+def test_a_failure_reaches_a_parent_of_which_an_earlier_change_is_undone(
+    policy: str, change: tuple[str, dict[str, Any]]
+) -> None:
+    """With the change, the parent got back what it knew of its children before."""
+    world = persistent_world()
+    child = flow_child("c", maxAttempts=1, timeout=10, **{policy: True})
+    world.ok("PUSHF", jobs=[flow_parent(["c", "other"]), child, flow_child("other")])
+    world.pull("q")
+    changed = world.send(change[0], **change[1])
+    world.clock.ms += 20
+    world.engine.tick(world.now)
+    world.storage.answer_waits = 0
+    assert "failed" == world.engine.state("c", world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(1)
+
+    assert changed.reply == {"ok": False, "error": "Internal server error"}
+    if policy != "failParentOnFailure":
+        if policy != "continueParentOnFailure":
+            complete(world, "other")
+        assert "p" == world.pull("pq")
+    else:
+        assert "failed" == world.state("p")
+    again = world.restart()
+    assert world.state("p") != "waiting-children" != again.state("p")
