@@ -40,6 +40,8 @@ class Deliveries:
         self.world = world
         self.leaving: frozenset[str] | None = None
         self._running: dict[str, str | None] = {}  # id -> token, of who was handed out
+        self._of_peer: dict[str, tuple[int, str | None]] = {}  # id -> to whom last, and token
+        self._left: set[tuple[str, str | None]] = set()  # id, token, of what a closed one had
         self._taken: dict[int, tuple[Any, list[int]]] = {}  # a bucket's id -> itself, moments
         self._windows: dict[tuple[str, str], Window] = {}
         world.handed_out = self.handed_out
@@ -52,6 +54,7 @@ class Deliveries:
         queue = self.world.engine.queues[request["queue"]]
         for job, token in zip(jobs, tokens, strict=True):
             self._only_once(job["id"], token)
+            self._of_peer[job["id"]] = asked.peer, token
             record = queue.active.get(job["id"])
             if record is None or record.token != token:
                 raise Broken(f"{job['id']} was handed out and does not run: {record}")
@@ -122,11 +125,22 @@ class Deliveries:
             return
         if old.place == "active" and old.token != new.token and not is_undone:
             may_leave = self.leaving is None or old.id in self.leaving
-            # Time takes a job from its worker only at the price of an attempt.
-            is_free = kind in ("tick", "turn") and new.attempts == old.attempts
+            # Time takes a job from its worker only at the price of an attempt, unless an undo has
+            # given it back to a connection that has closed.
+            has_left = (old.id, old.token) in self._left
+            is_free = kind in ("tick", "turn") and new.attempts == old.attempts and not has_left
             if not may_leave or is_free:
                 raise Broken(f"{kind} handed out {old.id}, which was running")
         self._running[old.id] = new.token
+
+    def closes(self, peer: int) -> None:
+        """Close a connection: nobody works on what it was handed."""
+        gone = {
+            job_id: token for job_id, (number, token) in self._of_peer.items() if number == peer
+        }
+        self._left |= gone.items()
+        for job_id in gone:
+            del self._of_peer[job_id]
 
     def settled(self) -> None:
         """Whose connection has closed runs on only if the lease has been renewed."""
@@ -148,4 +162,6 @@ class Deliveries:
     def restarted(self) -> None:
         """Nobody runs anything any more, and every bucket is full."""
         self._running.clear()
+        self._of_peer.clear()
+        self._left.clear()
         self.forget_times()

@@ -40,7 +40,8 @@ class Families:
         self._written: set[int] = set()  # of those who went: who has been in the file
         self._gone: set[int] = set()  # seen to go
         self._again: set[int] = set()  # have had a chance since a child of theirs has failed
-        self._late: set[tuple[int, int]] = set()  # who came when one it waits for had failed, whom
+        # Who came when one it waits for had failed, whom, and when that had failed.
+        self._late: set[tuple[int, int, int]] = set()
         self._done: set[str] = set()  # completed and not kept: ids
         self._fallen: set[tuple[str, str]] = set()  # failed and not kept: child, parent
         world.file_changed = self.file_changed
@@ -112,8 +113,6 @@ class Families:
         """A job has changed in a step."""
         if new is not None and (old.place, new.place) in CHANCES:
             self._again.add(new.seq)
-        if old.place == "failed":
-            self._late = {pair for pair in self._late if pair[1] != old.seq}
         if new is None:
             self._gone.add(old.seq)
             parent_id = old.edges[0]
@@ -127,7 +126,9 @@ class Families:
         failed = [job for job in after.values() if job.place == "failed"]
         if failed and new.seq not in self._gone:
             missing = ties_of(self.world.engine).get(new.seq, ())
-            self._late |= {(new.seq, job.seq) for job in failed if job.id in missing}
+            self._late |= {
+                (new.seq, job.seq, job.finished_at) for job in failed if job.id in missing
+            }
         self._gone.discard(new.seq)
         self._done.discard(new.id)
         self._fallen = {pair for pair in self._fallen if pair[0] != new.id}
@@ -169,7 +170,7 @@ class Families:
                 policy = _policy(other) if other.edges[0] == job.id else None
                 if policy == POLICIES[0] and seq in self._again:
                     continue  # it waits for another chance of the child's
-                if (seq, other.seq) in self._late:
+                if (seq, other.seq, other.finished_at) in self._late:
                     continue  # the failure was no child's of its own
                 if other.place == "failed" and policy is not None:
                     raise Broken(f"{job.id} waits for {job_id}, which has failed: {other}")

@@ -179,6 +179,7 @@ class Run:
         self.figures.faults[mode] += mode != "quick"
 
     def _close(self, number: int) -> None:
+        self.rules.deliveries.closes(number)
         self.world.close(number)
         self.told.append(f"peer {number} closes")
         self.figures.faults["closed link"] += 1

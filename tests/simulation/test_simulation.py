@@ -145,6 +145,7 @@ def test_a_second_failure_that_is_not_told_to_who_came_after_the_first_is_notice
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     again: list[Step] = [
+        ("pass", 1),
         ("command", 0, {"cmd": "RetryDlq", "queue": "q", "jobId": "b"}, True),
         *FLOW[1:3],
     ]
