@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine.job import Job
-from bunqueue.engine.queue import Queue
+from bunqueue.engine.queue import Queue, Waiter
 from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.workers import is_fresh
 from bunqueue.protocol.findings import (
@@ -126,10 +126,17 @@ def _overdue(queue: Queue, due: int, oldest: Job, is_served: bool, now: int) -> 
     waited_ms = now - oldest.run_at
     since = f"{oldest.id} for {span_text(waited_ms)}"
     has_room = queue.gate.room(len(queue.active), now) > 0
-    if waited_ms > UNSERVED_MS and has_room and queue.waiters and oldest.extra.group_id is None:
+    is_plain = oldest.extra.group_id is None
+    if waited_ms > UNSERVED_MS and has_room and is_plain and any(map(_takes_any, queue.waiters)):
         yield PROBLEM, f"queue {queue.name} hands out nothing although workers ask, {since}"
     elif waited_ms > OVERDUE_MS and not queue.gate.is_paused and (is_served or queue.active):
         yield WARNING, f"queue {queue.name} has {counted(due, 'job')} due, {since}"
+
+
+def _takes_any(waiter: Waiter) -> bool:
+    """Say whether whoever waits would take a job without a group."""
+    terms = waiter.terms
+    return terms is None or not terms.is_affine or terms.affinity is None
 
 
 def _unserved(queue: Queue, due: int, is_served: bool) -> Iterator[Note]:

@@ -83,6 +83,14 @@ def test_a_queue_that_hands_out_nothing(world: World) -> None:
     assert ("problem", True) == (level, "hands out nothing although workers ask" in text)
 
 
+def test_a_poll_for_one_group_is_no_worker_that_asks_for_other_jobs(world: World) -> None:
+    world.send("PULL", queue="q", timeout=60_000, group={"affinity": "g"})
+    world.push()
+    world.clock.ms += 2 * UNSERVED_MS
+
+    assert "ok" == found(world, "overdue")[0]
+
+
 def test_a_lease_that_ran_out_and_was_not_taken_back(world: World) -> None:
     world.push(jobId="a")
     world.ok("PULL", queue="q", owner="w", lockTtl=8_000)
