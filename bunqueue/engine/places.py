@@ -37,7 +37,11 @@ def take_out(engine: "Engine", job: Job) -> None:
 
 
 def put_in(engine: "Engine", job: Job, now: int) -> None:
-    """Put the job into the list of the place that it names, and into the index."""
+    """Put the job into the list of the place that it names, and into the index.
+
+    Args:
+        now: When that was asked for; the clock may have been set back since then.
+    """
     place = job.place
     queue = job.queue
     if place == GONE:
@@ -46,6 +50,8 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
     if engine.queues.get(queue.name) is not queue:  # obliterated meanwhile
         queue = job.queue = engine.open_queue(queue.name)
     engine.index.put(job)
+    if job.run_at <= now and place in keys.LIVE:  # as clock_steps does with those that were there
+        job.run_at = min(job.run_at, engine.time_after(now))
     if place == QUEUED:
         job.stamp += 1
         queue.run_set.enter(job, now)
@@ -54,7 +60,7 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
         if job.extra.group_id is not None:
             take_group_slot(job)
         if job.delivery is not None:
-            _take_up(engine, job, job.delivery)
+            _take_up(engine, job, job.delivery, now)
     elif place == PARKED:
         queue.parked[job.id] = job
         if job.extra.flow is not None and job.extra.flow.is_released:
@@ -95,8 +101,13 @@ def free_group_slot(job: Job) -> None:
     run_set.wake_group(group_id)
 
 
-def _take_up(engine: "Engine", job: Job, delivery: Delivery) -> None:
+def _take_up(engine: "Engine", job: Job, delivery: Delivery, now: int) -> None:
     """Let a run go on that was thought to have ended."""
+    early_ms = now - engine.time_after(now)
+    if early_ms > 0 and delivery.heartbeat_at > engine.last_now:
+        delivery.started_at -= early_ms
+        delivery.heartbeat_at -= early_ms
+        delivery.expires_at -= early_ms
     peer = delivery.peer
     if peer is not None and peer.is_open:
         peer.held[job] = delivery

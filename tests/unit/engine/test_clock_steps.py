@@ -601,3 +601,37 @@ def test_a_time_to_live_ends_when_the_clock_says_so_though_nobody_looks(
     world.forward(10)
 
     assert {} == world.counts()
+
+
+# -- a commit that fails while the clock is set back ----------------------------------------------
+
+
+def set_back_before_it_fails(world: World) -> None:
+    """Set the clock back while a commit is under way, which then fails."""
+    world.clock.ms -= DAY
+    world.engine.clock_jumped(-DAY)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+
+
+def test_a_lease_whose_outcome_could_not_be_written_runs_out_in_its_time(world: World) -> None:
+    job_id = world.push(**PATIENT)
+    _, token = world.lease(lockTtl=MINUTE)
+    world.send("ACK", id=job_id, token=token)
+    set_back_before_it_fails(world)
+    assert "active" == world.state(job_id)
+
+    world.forward(MINUTE - SECOND)
+    assert "active" == world.state(job_id)
+    world.forward(3 * SECOND)
+    assert "waiting" == world.state(job_id)
+
+
+def test_a_ready_job_whose_removal_could_not_be_written_is_not_overtaken(world: World) -> None:
+    world.push(jobId="first")
+    world.send("Cancel", id="first")
+    set_back_before_it_fails(world)
+    world.push(jobId="second")
+
+    assert ["first", "second"] == world.pull_all()
