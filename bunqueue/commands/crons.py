@@ -5,7 +5,7 @@ from typing import Any, Final
 from bunqueue.commands import core
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
-from bunqueue.engine.cron import EVERY_REFUSED, JOB_OPTIONS, Cron, Definition
+from bunqueue.engine.cron import EVERY_REFUSED, JOB_OPTIONS, Cron, Definition, known
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import Anything, Flag, JobName, Map, Number, QueueName, Text
 from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_FIELDS
@@ -67,7 +67,9 @@ def set_cron(peer: Peer, request: Request) -> Reply:
     push = {"name": request.get("jobName"), "data": request.get("data")}
     job_name, data = core.payload(push, DEFAULT_OPTIONS, peer.engine)
     given = request.get("jobOptions") or {}
-    options = {name: given[name] for name in JOB_OPTIONS if given.get(name) is not None}
+    options = {
+        name: known(name, given[name]) for name in JOB_OPTIONS if given.get(name) is not None
+    }
     prevents = request.get("preventOverlap")
     cron = peer.engine.set_cron(
         Definition(
@@ -81,7 +83,7 @@ def set_cron(peer: Peer, request: Request) -> Reply:
             priority=int(request.get("priority") or 0),
             max_limit=_whole(request.get("maxLimit")),
             unique_key=request.get("uniqueKey") or None,
-            dedup=request.get("dedup"),
+            dedup=known("dedup", request.get("dedup")),
             skip_missed=_flag(request, "skipMissedOnRestart", True),
             skip_if_no_worker=_flag(request, "skipIfNoWorker", False),
             prevent_overlap=_flag(request, "preventOverlap", True),

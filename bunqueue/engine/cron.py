@@ -33,6 +33,20 @@ JOB_OPTIONS: Final = (
     "tags",
 )
 
+# What is read of the options that are maps.
+_MEMBERS: Final = {
+    "backoff": ("type", "delay", "maxDelay"),
+    "dedup": ("ttl", "extend", "replace"),
+}
+
+
+def known(name: str, value: Any) -> Any:
+    """Return a checked option without what nobody reads of it, which may have no form in JSON."""
+    members = _MEMBERS.get(name, ())
+    if not members or not isinstance(value, dict):
+        return value
+    return {member: value[member] for member in members if member in value}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
@@ -43,8 +57,8 @@ class Definition:
         schedule, timezone: Texts as given, or None; a schedule wins over ``repeat_every``.
         repeat_every: Ms.
         max_limit: Runs in all; None for no limit.
-        dedup: Policy for ``unique_key``, as on a push.
-        job_options: wire name -> value, for the jobs that are made.
+        dedup: Policy for ``unique_key``, as on a push; of known members only.
+        job_options: wire name -> value, for the jobs that are made; the same.
     """
 
     name: str

@@ -151,7 +151,7 @@ def _cron(columns: Columns, note: Note) -> Put:
         None if most is None else whole(most, "max_limit", -SAFE_INTEGER_MAX, SAFE_INTEGER_MAX),
         whole(columns["priority"], "priority", -SAFE_INTEGER_MAX, SAFE_INTEGER_MAX),
         text(columns["unique_key"], "unique_key"),
-        _json(value_of(columns["dedup"], "dedup")),
+        _json(_dedup(columns["dedup"], note)),
         int(bool(columns["skip_missed_on_restart"])),
         int(bool(columns["skip_if_no_worker"])),
         int(bool(columns["prevent_overlap"])),
@@ -179,8 +179,18 @@ def _cron_options(blob: object, note: Note) -> dict[str, Any] | None:
         if problem:
             note(f"{problem}: left out")
         else:
-            kept[option] = value
+            kept[option] = cron.known(option, value)
     return kept or None
+
+
+def _dedup(blob: object, note: Note) -> dict[str, Any]:
+    given = map_of(value_of(blob, "dedup"), "dedup")
+    problem = OPTION_FIELDS["dedup"].problem("dedup", given)
+    if problem:
+        note(f"{problem}: left out")
+        return {}
+    kept: dict[str, Any] = cron.known("dedup", given)
+    return kept
 
 
 def _json(value: object) -> str | None:
@@ -258,8 +268,8 @@ def _metrics(source: Source, report: Report) -> Iterator[Put]:
             continue
         last, totals = newest[queue]
         try:
-            counts = tuple(
-                whole(each, "a figure", 0, SAFE_INTEGER_MAX) for each in (completed, failed)
+            minute, *counts = (
+                whole(each, "a figure", 0, SAFE_INTEGER_MAX) for each in (minute, completed, failed)
             )
         except Unfit as error:
             columns = {"queue": queue, "minute": minute}
@@ -269,7 +279,7 @@ def _metrics(source: Source, report: Report) -> Iterator[Put]:
             newest[queue] = last, (*totals[:5], *counts)
         elif minute > last - metrics.WINDOW_MINUTES:
             report.rows["minutes of figures"] += 1
-            yield metrics.MINUTES, metrics.minute_key(queue, minute), counts
+            yield metrics.MINUTES, metrics.minute_key(queue, minute), tuple(counts)
     for queue, (_, totals) in newest.items():
         report.rows["figures of queues"] += 1
         yield metrics.TOTALS, queue, totals if len(totals) > 5 else (*totals, 0, 0)

@@ -959,3 +959,22 @@ def test_a_run_that_could_not_be_written_is_soon_due_again_though_the_clock_was_
     world.forward(MINUTE)
 
     assert 1 == world.ok("Count", queue="q")["count"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"jobOptions": {"backoff": {"type": "fixed", "delay": 5, "note": b"\0"}}},
+        {"uniqueKey": "k", "dedup": {"replace": True, "note": [b"\0"]}},
+    ],
+)
+def test_what_nobody_reads_of_an_option_may_be_anything(odd: dict[str, Any]) -> None:
+    """The definition was in force, could not be written, and no timed work was done any more."""
+    world = persistent_world()
+    every(world)
+    every(world, **odd)
+
+    world.forward(MINUTE)
+
+    assert 1 == world.ok("Count", queue="q")["count"]
+    assert 1 == get(world.restart())["executions"]

@@ -110,6 +110,29 @@ def test_an_option_that_no_schedulers_job_may_have_is_left_out_and_told(run):
 
 
 @pytest.mark.parametrize(
+    ("policy", "kept", "told"),
+    [
+        ({"extend": True, "ttl": 5, "note": b"x"}, '{"ttl": 5, "extend": true}', []),
+        ({"ttl": "x"}, None, ["dedup.ttl must be a number: left out"]),
+    ],
+)
+def test_of_a_schedulers_policy_comes_over_what_it_may_have(run, policy, kept, told):
+    """One with bytes ended the import in a traceback."""
+    report, rows = run(
+        ("UPDATE cron_jobs SET dedup = ? WHERE name = 'no-data'", msgpack.packb(policy))
+    )
+
+    assert [(kept,)] == rows("SELECT dedup FROM crons WHERE name = 'no-data'")
+    assert [("cron_jobs", "no-data", text) for text in told] == changed(report)
+
+
+def test_figures_of_a_minute_that_is_none_are_refused(run):
+    report, _ = run(("UPDATE queue_metric_buckets SET minute = x'' WHERE rowid = 1",))
+
+    assert ["queue_metric_buckets"] == [table for table, _, _ in refused(report)]
+
+
+@pytest.mark.parametrize(
     ("column", "value", "key", "why"),
     [
         ("name", "", "", "it has no name"),
