@@ -224,6 +224,24 @@ def test_a_service_manager_may_signal_every_process_itself(
     assert "finished" == queue.wait_for_job(job.id, WAIT_S * 1000)
 
 
+def test_a_stop_after_the_supervisor_has_gone_lets_the_jobs_finish(
+    start: Start, queue: Queue, tmp_path: Path
+) -> None:
+    job = queue.add("x")
+    supervisor = start("held", "--processes", "1")
+    wait_for_file(tmp_path / "started")
+    (pid,) = logged(supervisor, r"worker process 1 started pid=(\d+)")
+    supervisor.process.kill()
+    logged(supervisor, r"the supervisor is (gone)")
+
+    os.kill(int(pid), signal.SIGTERM)
+    (tmp_path / "go").touch()
+
+    assert "finished" == queue.wait_for_job(job.id, WAIT_S * 1000)
+    wait_until_gone(int(pid))
+    assert not any("interrupting" in line for line in supervisor.lines)
+
+
 def wait_for_file(path: Path) -> None:
     """Wait until a handler has made a file."""
     deadline = time.monotonic() + WAIT_S
