@@ -31,6 +31,7 @@ from docopt import docopt
 NAMES = ("frames", "codec", "dispatch", "runner", "http")
 KEPT = Path(__file__).parent / "found"
 INPUT_S_MAX = 10.0  # an input that takes longer is a finding
+HANG_S = 900  # of the wall clock: on a busy machine a minute may go by in any input
 FINDINGS_MAX = 20  # of one run, each of a kind of its own
 
 
@@ -137,8 +138,9 @@ def guided(name: str, seconds: float, seed: int, directory: Path) -> int:
             os._exit(bool(findings.places))
 
     with corpus(name) as seeds:
-        argv = [sys.argv[0], f"-seed={seed}", "-max_len=4096", "-timeout=60", "-verbosity=0"]
-        atheris.Setup([*argv, "-rss_limit_mb=4096", str(seeds)], fuzz)
+        argv = [sys.argv[0], f"-seed={seed}", "-max_len=4096", "-verbosity=0", "-rss_limit_mb=4096"]
+        hang = [f"-timeout={HANG_S}", f"-report_slow_units={HANG_S}"]
+        atheris.Setup([*argv, *hang, str(seeds)], fuzz)
         atheris.Fuzz()
     os._exit(1)  # it returns only if it could not begin
 
