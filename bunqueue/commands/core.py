@@ -14,7 +14,7 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
 from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
-from bunqueue.protocol.codec import UNDEFINED, pack
+from bunqueue.protocol.codec import UNDEFINED, pack, pack_foreign, pack_plain
 from bunqueue.protocol.fields import (
     JOB_NAME_CHARS_MAX,
     JOB_NAME_REFUSAL,
@@ -118,10 +118,20 @@ def payload(
 def pack_data(data: Any) -> bytes:
     """Pack a payload or a result as it is kept."""
     try:
-        return pack(data)
+        return pack_plain(data)
+    except TypeError:
+        return _pack_unusual(data)
+    except (ValueError, OverflowError):
+        raise InvalidField("Job data must be JSON serializable") from None
+
+
+def _pack_unusual(data: Any) -> bytes:
+    """Do the same with what is packed already, or holds an UNDEFINED."""
+    if isinstance(data, Packed):
+        return data.packed
+    try:
+        return pack_foreign(data)
     except (TypeError, ValueError, OverflowError):
-        if isinstance(data, Packed):
-            return data.packed
         raise InvalidField("Job data must be JSON serializable") from None
 
 
@@ -159,7 +169,7 @@ def push(peer: Peer, request: Request) -> Reply | Later:
     name, data = payload(request, options, engine)
     job_id = engine.push(request["queue"], name, data, options, own, peer.now())
     if job_id.__class__ is str:
-        return _PUSHED + pack(job_id)
+        return _PUSHED + pack_plain(job_id)
     return _put_off(job_id, _PUSHED)
 
 
@@ -307,7 +317,7 @@ def _pulled(int64: bool, is_leased: bool, jobs: list[Job]) -> Reply:
     job = jobs[0]
     if is_leased:
         pieces = job_pieces(_JOB_LEASED, job, int64)
-        pieces += (_TOKEN, pack(job.token))
+        pieces += (_TOKEN, pack_plain(job.token))
         return b"".join(pieces)
     return b"".join(job_pieces(_JOB, job, int64))
 

@@ -16,7 +16,7 @@ from bunqueue.engine.slices import Work
 from bunqueue.engine.states import COMPLETED
 from bunqueue.errors import Refused
 from bunqueue.protocol import codec
-from bunqueue.protocol.codec import UINT32_MAX, pack
+from bunqueue.protocol.codec import UINT32_MAX, pack, pack_plain
 from bunqueue.protocol.frames import FRAME_BYTES_MAX
 from bunqueue.protocol.options import JobOptions
 
@@ -240,7 +240,7 @@ def job_pieces(head: bytes, job: Job, int64: bool) -> list[bytes]:
     return [
         head,
         _HEADER,
-        pack(job.id),
+        pack_plain(job.id),
         _names_part(job.queue.name, job.name),
         job.data if int64 else narrowed(job.data),
         _CREATED,
@@ -276,7 +276,7 @@ def _any_pieces(job: Job, int64: bool) -> tuple[bytes, ...]:
         heartbeat = started if beat_at == job.started_at else _float64(beat_at)
     return (
         _HEADER,
-        pack(job.id),
+        pack_plain(job.id),
         _names_part(job.queue.name, job.name),
         job.data if int64 else narrowed(job.data),
         _CREATED,

@@ -14,6 +14,7 @@ Nesting is limited in one place, where a frame comes in: a reply wraps its jobs 
 and what msgpack could just take in, no client could read any more, nor could ``narrow`` walk it.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgpack
@@ -207,7 +208,8 @@ def _replace(value: object) -> object:
 
 # One packer for all: 0.5 us for a small map, where packb makes a packer each time and takes 1.6
 # (loadtests/micro.py pack). It runs no Python code of ours, so no thread can come in between.
-_pack_plain = msgpack.Packer().pack
+# By itself it is for what can hold no UNDEFINED, such as a string.
+pack_plain: Callable[[object], bytes] = msgpack.Packer().pack
 
 
 def pack(value: object) -> bytes:
@@ -219,10 +221,9 @@ def pack(value: object) -> bytes:
         ValueError, TypeError, OverflowError: It has no msgpack form.
     """
     try:
-        packed: bytes = _pack_plain(value)
+        return pack_plain(value)
     except TypeError:
         return pack_foreign(value)  # an UNDEFINED somewhere, or really nothing for msgpack
-    return packed
 
 
 def pack_foreign(value: object) -> bytes:

@@ -142,11 +142,11 @@ def prepared(world: World, command: str) -> Request:
 
 # command -> most calls of Python functions, most calls into C; the batches are of BATCH jobs.
 LIMITS: dict[str, tuple[int, int]] = {
-    "PUSH": (17, 15),
-    "PULL": (22, 23),
-    "ACK": (16, 10),
-    "PUSHB": (317, 416),
-    "PULLB": (614, 566),
+    "PUSH": (15, 15),
+    "PULL": (20, 23),
+    "ACK": (15, 10),
+    "PUSHB": (267, 416),
+    "PULLB": (564, 566),
     "ACKB": (364, 314),
 }
 

@@ -276,13 +276,13 @@ def test_abort_ends_the_link_at_once(ends: Ends) -> None:
 def test_a_congested_storage_stops_the_reading_and_relief_resumes_it(ends: Ends) -> None:
     peer = ends.open()
     ends.storage.is_congested = True
-    peer.sock.sendall(push(reqId=1) + b"".join(push(reqId=n, data="x" * 9_000) for n in range(60)))
+    peer.sock.sendall(push(reqId=1) + b"".join(push(reqId=n, data="x" * 9_000) for n in range(40)))
     until(lambda: not ends.links[0].connection.wants_more)
 
     ends.storage.relieve()
 
     assert 1 == peer.value()["reqId"]
-    assert list(range(60)) == [peer.value()["reqId"] for _ in range(60)]
+    assert list(range(40)) == [peer.value()["reqId"] for _ in range(40)]
 
 
 @pytest.mark.parametrize(
