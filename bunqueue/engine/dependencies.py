@@ -446,9 +446,13 @@ def outlive(engine: "Engine", job_id: str) -> None:
 
 
 def _depend_again(engine: "Engine", job_id: str, consumers: list[Job]) -> None:
-    """Undo ``outlive``."""
+    """Undo ``outlive``, unless the job runs again all the same: its worker has been handed it."""
+    job = engine.index.get(job_id)
+    runs_again = job is not None and job.place in (QUEUED, PARKED, ACTIVE)
     for consumer in consumers:
-        if consumer.place == GONE:
+        ties = consumer.extra.flow
+        is_missed = ties is not None and job_id in ties.missing
+        if consumer.place == GONE or (runs_again and not is_missed):
             continue
         consumer.own_extra().depends_on[job_id] = None
         if consumer.place != COMPLETED:

@@ -874,3 +874,31 @@ def test_a_child_that_was_handed_out_while_it_was_to_be_detached_is_still_a_chil
     assert ("p", before) == (again.job("c")["parentId"], again.job("c")["data"])
     world.ok("FAIL", id="c")
     assert "failed" == world.state("p")
+
+
+def test_an_edge_met_by_a_job_that_runs_again_stays_met_if_that_run_outlives_an_undo() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c")
+    world.push("a", jobId="other")
+    world.push("b", jobId="p", dependsOn=["c", "other"])
+    finish(world, "c", "a")
+    rerun = world.send("RetryCompleted", queue="a", id="c")
+    pulled = world.send("PULLB", queue="a", count=2)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert rerun.reply is not None
+    assert rerun.reply["ok"] is False
+    assert pulled.reply is not None
+    assert {"c", "other"} == {job["id"] for job in pulled.reply["jobs"]}
+    check_whole(world.engine, world.now, [world.peer])
+    again = world.restart()
+    world.ok("ACK", id="other")
+    assert "p" == world.pull("b")
+    again.forward(MINUTE)
+    while (job_id := again.pull("a")) != "other":
+        assert job_id == "c"
+    again.ok("ACK", id="other")
+    assert "p" == again.pull("b")
