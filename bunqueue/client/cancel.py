@@ -89,9 +89,16 @@ class CancellationManager:
             registered = self._signals[job_id] = signal or CancelSignal()
         return registered
 
-    def unregister(self, job_id: str) -> None:
-        """Forget a job that has ended."""
+    def unregister(self, job_id: str, signal: CancelSignal | None = None) -> None:
+        """Forget a job that has ended.
+
+        Args:
+            job_id: The job.
+            signal: That of its run; if the job runs again by now, that run's is kept.
+        """
         with self._lock:
+            if signal is not None and self._signals.get(job_id) is not signal:
+                return
             self._signals.pop(job_id, None)
             timer = self._timers.pop(job_id, None)
         if timer is not None:

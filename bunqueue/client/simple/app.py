@@ -236,7 +236,7 @@ class Bunqueue(AppQueue):
                 self._breaker.on_success()
             return result
         finally:
-            self._cancellation.unregister(job.id)
+            self._cancellation.unregister(job.id, signal)
 
     def _run(self, job: Job[Any], context: Any, signal: CancelSignal) -> Any:
         middlewares = self._middlewares

@@ -70,11 +70,15 @@ class Gathering:
             self._waiting.append(member)
             if len(self._waiting) >= self._size or self._is_closing:
                 batch = self._take_locked()
-        if batch:
-            self._run(batch)
-        job.signal.on_abort(member.gate.open)
-        while not member.is_done:
-            self._wait(member)
+        try:
+            if batch:
+                self._run(batch)
+            job.signal.on_abort(member.gate.open)
+            while not member.is_done:
+                self._wait(member)
+        except BaseException:  # thrown into this task from outside
+            self._take_back(member)
+            raise
         if member.error is not None:
             raise member.error
         return member.result
@@ -93,16 +97,16 @@ class Gathering:
                 self._run(batch)
             elif not member.is_done:
                 member.gate.wait()  # another one runs it
-        if member.job.signal.aborted and not member.is_done:
-            self._leave(member)
+        if member.job.signal.aborted and not member.is_done and self._take_back(member):
+            member.job.signal.raise_if_aborted()
 
-    def _leave(self, member: Member) -> None:
-        """Take out a job that was called off before its batch was complete."""
+    def _take_back(self, member: Member) -> bool:
+        """Take out a job whose batch is not complete; False if it runs: its outcome is to come."""
         with self._lock:
-            if member not in self._waiting:
-                return  # it runs already: its outcome is to come
-            self._waiting.remove(member)
-        member.job.signal.raise_if_aborted()
+            is_waiting = member in self._waiting
+            if is_waiting:
+                self._waiting.remove(member)
+        return is_waiting
 
     def _take_locked(self) -> list[Member]:
         batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]

@@ -117,6 +117,19 @@ def test_the_manager_knows_running_jobs() -> None:
     assert manager.get_signal("a") is None
 
 
+def test_a_run_that_ends_late_takes_nothing_from_the_next_run_of_its_job() -> None:
+    manager = CancellationManager()
+    first, second = manager.register("a"), manager.register("a")
+    manager.cancel("a", 1_000_000)
+
+    manager.unregister("a", first)
+    assert second is manager.get_signal("a")
+    manager.cancel("a", 1)
+    assert second.wait(5)
+    manager.unregister("a", second)
+    assert manager.get_signal("a") is None
+
+
 def test_a_grace_period_ends_with_the_job_or_with_the_signal() -> None:
     manager = CancellationManager()
     ended, running = manager.register("ended"), manager.register("running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -416,6 +417,25 @@ def test_a_job_called_off_leaves_its_batch() -> None:
     outcomes = handlers.join()
     assert "enough" == str(outcomes.pop("a"))
     assert {"b": "b of 2", "c": "c of 2"} == outcomes
+
+
+def test_a_job_whose_handler_is_interrupted_leaves_its_batch() -> None:
+    """Its batch ran with it all the same, once it was complete: the job was run twice."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError("interrupted")
+
+    handlers = Handlers(Gathering({"size": 2, "timeout": 4_000, "processor": numbered}))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(TimeoutError, match="interrupted"):
+            handlers.gathering.run(Job({"id": "a"}), None)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    handlers.start("b", "c")
+
+    assert {"b": "b of 2", "c": "c of 2"} == handlers.join()
 
 
 def test_at_the_end_nobody_waits_for_others() -> None:
