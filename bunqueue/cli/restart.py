@@ -5,8 +5,11 @@ Two things are settled when a process starts, and not later.
 *The allocator.* Python's own hands memory back by the megabyte, and one small object that lives on
 keeps a whole one: after a million jobs have gone, a broker of 40 MiB stayed at 70 to 220. The C
 library's gives back every free page, and costs a tenth more CPU per job (loadtests/memory.py,
-loadtests/bench.py). A ``PYTHONMALLOC`` that is set already is respected:
-``PYTHONMALLOC=default`` trades the memory for the speed.
+loadtests/bench.py). It keeps the last few freed pieces of every size at hand; with more of them
+``cycle-64`` in memory takes 3 % less in pure Python. Each may keep a page, 8 MiB in all at the very
+most, and after 300,000 jobs have gone 44 MiB stay where 40 did. A ``PYTHONMALLOC`` or
+``GLIBC_TUNABLES`` that is set already is respected: ``PYTHONMALLOC=default`` trades the memory for
+the speed.
 
 *The command line.* Every user of the machine can read it. Tokens that stand there are moved to the
 environment, which only the process's own user can read. That goes for workers too, which live as
@@ -16,6 +19,8 @@ start and what replaces them take it as if it had been given there.
 
 import os
 import sys
+
+CACHED_PIECES = "glibc.malloc.tcache_count=32"  # of each size up to a KiB; 7 are usual
 
 TOKENS_FLAG, TOKENS_NAME = "--auth-tokens", "AUTH_TOKENS"
 
@@ -47,6 +52,7 @@ def start_again(words: list[str]) -> None:
         changes[TOKENS_NAME] = tokens
     if "PYTHONMALLOC" not in os.environ and _is_glibc():
         changes["PYTHONMALLOC"] = "malloc"
+        changes["GLIBC_TUNABLES"] = os.environ.get("GLIBC_TUNABLES", CACHED_PIECES)
     if changes:
         _replace(words, rest, changes)
 

@@ -24,6 +24,7 @@ def started(monkeypatch):
     monkeypatch.setattr(os, "execve", execve)
     monkeypatch.setattr(restart, "_is_glibc", lambda: True)
     monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     monkeypatch.delenv("AUTH_TOKENS", raising=False)
     return seen
 
@@ -40,7 +41,18 @@ def test_the_broker_starts_again_with_the_allocator_of_the_c_library(started, mo
     [(args, environ)] = started
     assert ["-m", "bunqueue", "start", "--tcp-port", "0"] == args
     assert "malloc" == environ["PYTHONMALLOC"]
+    assert restart.CACHED_PIECES == environ["GLIBC_TUNABLES"]
     assert "AUTH_TOKENS" not in environ
+
+
+def test_how_the_allocator_was_tuned_is_respected(started, monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")
+
+    with pytest.raises(Started):
+        start(monkeypatch, "start")
+
+    [(_, environ)] = started
+    assert "glibc.malloc.tcache_count=0" == environ["GLIBC_TUNABLES"]
 
 
 @pytest.mark.parametrize(
