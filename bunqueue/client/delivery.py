@@ -17,6 +17,7 @@ class Delivery:
         runner: Identity of the thread or greenlet that runs the handler, None when nobody does.
         members: The deliveries of the native batch that this one leads, or None.
         task: The greenlet it runs in, for interrupting it.
+        key: What it is counted under where jobs of one key are capped; None for not at all.
         overdue_at: When its job has outlived its timeout, monotonic seconds; None for never.
         is_released: Its slot is free.
         is_abandoned: It was sent back; whatever its handler still says is dropped.
@@ -29,6 +30,7 @@ class Delivery:
         "is_abandoned",
         "is_released",
         "job",
+        "key",
         "members",
         "overdue_at",
         "runner",
@@ -42,6 +44,7 @@ class Delivery:
         self.token = token
         self.runner: int | None = None
         self.task: Any = None
+        self.key: str | None = None
         self.overdue_at: float | None = None
         self.members: list[Delivery] | None = None
         self.is_released = False

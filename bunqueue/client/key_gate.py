@@ -23,7 +23,7 @@ class KeyGate:
 
     def may_start(self, delivery: Delivery) -> bool:
         """Count a delivery in; False when it has to wait for another of its key."""
-        value = self._value(delivery)
+        value = delivery.key = self._value(delivery)
         if value is None:
             return True
         with self._lock:
@@ -35,7 +35,7 @@ class KeyGate:
 
     def ended(self, delivery: Delivery) -> Delivery | None:
         """Count a delivery out, and return the one that starts in its place."""
-        value = self._value(delivery)
+        value = delivery.key  # not looked up again: the handler may have changed the data
         if value is None:
             return None
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -202,6 +203,27 @@ def test_a_key_of_the_data_caps_what_runs_at_once(transport: Transport) -> None:
     heard.wait_for("completed", 8)
 
     assert {"a": 2, "b": 2} == handle.most
+
+
+@pytest.mark.parametrize("change", [lambda data: data.clear(), lambda data: data.update(tenant=0)])
+def test_a_handler_may_change_the_data_that_the_cap_goes_by(
+    transport: Transport, change: Callable[[dict[str, Any]], None]
+) -> None:
+    """Its slot was lost, and no other job of that key began any more."""
+    queue = transport.queue()
+    queue.add_bulk([{"name": "x", "data": {"tenant": "a"}} for _ in range(4)])
+    worker = transport.worker(
+        lambda job: change(job.data),
+        concurrency=2,
+        limiter={"max": 1, "group_key": "tenant"},
+        autorun=False,
+    )
+    heard = Heard(worker, "completed")
+    worker.start()
+    heard.wait_for("completed", 4)
+
+    assert worker.close(10)
+    assert 4 == queue.get_job_counts()["completed"]
 
 
 def test_the_group_option_caps_each_group_at_the_broker(transport: Transport) -> None:
