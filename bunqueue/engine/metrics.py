@@ -229,7 +229,7 @@ def bring_back(engine: "Engine", name: str, metrics: QueueMetrics | None) -> Non
         return
     engine.metrics[name] = metrics
     engine.metric_minutes += len(metrics.minutes)
-    engine.recounted[name] = None
+    engine.recounted[name] = engine.queues.get(name)
     for minute in metrics.minutes:
         _store_minute(engine, name, metrics, minute)
 

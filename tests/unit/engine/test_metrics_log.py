@@ -107,3 +107,21 @@ def test_a_failed_commit_leaves_the_figures_right(world: World) -> None:
     world.storage.settle()
 
     assert (1, 0) == world.restart().engine.queue_totals("q")
+
+
+def test_an_undone_obliterate_leaves_the_queue_noted(world: World) -> None:
+    first = (world.push("q"), world.pull("q"))[0]
+    second = (world.push("q"), world.pull("q"))[0]
+    world.send("ACK", id=first)
+    world.storage.settle()
+    world.push("q")
+    world.send("ACK", id=second)
+    world.send("Obliterate", queue="q", force=True)
+    world.storage.fails = True
+    world.storage.settle()
+    world.storage.fails = False
+    assert (1, 0) == world.engine.queue_totals("q")
+    world.ok("ACK", id=second)
+
+    assert (2, 0) == world.engine.queue_totals("q")
+    assert (2, 0) == world.restart().engine.queue_totals("q")
