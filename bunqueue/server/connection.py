@@ -319,7 +319,9 @@ class Connection:
         totals = self._totals
         pushed, pulled, completed = totals.pushed, totals.pulled, totals.completed
         steady = self._steady
-        began_s = told_s = now_s = steady()
+        rate = self._rate
+        began_s = now_s = steady()
+        late_s = began_s + ONE_TIME_S_MAX
         until_s = began_s + self._run_s_max
         long_bytes = 0
         runner = self._runner if self.is_authenticated else None
@@ -349,41 +351,43 @@ class Connection:
             start = begin + HEADER_BYTES
             length = unpack_length(data, begin)[0]
             end = start + length
-            if length > FRAME_BYTES_MAX:
-                self._refuse_length(length)
+            if length > LARGE_FRAME_BYTES:
+                if length > FRAME_BYTES_MAX:
+                    self._refuse_length(length)
+                elif end > size:
+                    break
+                else:
+                    self._pieces = [data[end:]]
+                    self._stop()
+                    self._decode_large(memoryview(data)[start:end])
                 begin = size
                 break
             if end > size:
                 break
             begin = end
-            if length > LARGE_FRAME_BYTES:
-                self._pieces = [data[end:]]
-                self._stop()
-                self._decode_large(memoryview(data)[start:end])
-                begin = size
-                break
             try:
                 request = decode(data[start:end])
             except InvalidFrame as error:
                 self._refuse_frame(error)
                 now_s = steady()
                 continue
-            if request.__class__ is dict and "reqId" in request:
+            try:
                 req_id = request["reqId"]
+            except (KeyError, TypeError):  # it has none, or is no map
+                req_id = None
+            else:
                 if req_id.__class__ is str:
                     req_id = pack_plain(req_id)
                 else:
                     req_id = self._packed(request, req_id)
-            else:
-                req_id = None
-            if self._rate is not None and not self._rate.admits(self._steady()):
+            if rate is not None and not rate.admits(steady()):
                 self._refuse_rate(request)
                 now_s = steady()
                 continue
             reply = dispatch(self, request)
             now_s = steady()
-            if now_s - told_s >= ONE_TIME_S_MAX:
-                told_s = now_s
+            if now_s >= late_s:
+                late_s = now_s + ONE_TIME_S_MAX
                 self.now = repeat(clock()).__next__
             if (
                 reply.__class__ is bytes
