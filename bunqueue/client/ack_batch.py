@@ -105,11 +105,17 @@ class AckBatcher:
 
     def _keep_time(self) -> None:
         """Flush what has waited long enough; one task, which ends with the batcher."""
-        while not self._is_closed:
-            self._world.sleep(self._max_delay_s)
-            self.flush()
-            if not self._items:
-                self._timer_gate.wait()
+        try:
+            while not self._is_closed:
+                self._world.sleep(self._max_delay_s)
+                self.flush()
+                if not self._items:
+                    self._timer_gate.wait()
+        finally:
+            with self._lock:
+                self._is_timed = bool(self._items) and not self._is_closed
+            if self._is_timed:  # interrupted: those that have come meanwhile need another one
+                self._world.spawn(self._keep_time, "bunqueue-ack")
 
     def flush(self) -> None:
         """Send what is buffered as one ACKB. Waits."""

@@ -118,7 +118,8 @@ def encode_body(
                 _WIDE_MARKS[1] in body or _WIDE_MARKS[2] in body or _WIDE_MARKS[0] in body
             ):
                 body = msgpack.packb(_told_narrowed(command, policy, int64, on_loss))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        # The last: too deep, or somebody else changes the payload meanwhile.
         raise SerializationError(
             f"cannot msgpack-serialize {command.get('cmd')} payload: {error}"
         ) from error

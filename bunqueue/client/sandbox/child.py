@@ -116,7 +116,7 @@ class Child:
             self._current = None
         try:
             self.send(answer)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             self.send(failure(TypeError(f"the result cannot be sent: {error}"), raw))
 
     def listen(self) -> None:

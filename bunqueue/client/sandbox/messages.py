@@ -35,6 +35,7 @@ def encode(message: Message) -> bytes:
 
     Raises:
         TypeError, ValueError, OverflowError: It holds what msgpack has no form for.
+        RuntimeError: It changes while it is packed.
     """
     return frame(msgpack.packb(message, datetime=True))
 

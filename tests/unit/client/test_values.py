@@ -108,6 +108,17 @@ def test_what_has_no_form_on_the_wire_is_refused(data: Any) -> None:
         encode({"cmd": "PUSH", "data": data})
 
 
+def test_a_payload_that_changes_while_it_is_packed_has_no_form() -> None:
+    """The error was another one, and whoever sent the payload did not come to its end."""
+
+    class Changing(dict[str, Any]):
+        def items(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    with pytest.raises(SerializationError, match="changed size"):
+        encode_body({"cmd": "ACK", "result": Changing(a=1)})
+
+
 def test_what_the_server_would_find_too_deep_is_refused_here() -> None:
     deep: list[Any] = []
     for _ in range(DEPTH_MAX - 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,14 @@ def test_a_failure_is_told_whatever_its_text(parent: Parent) -> None:
     failed = parent.heard()[1]
     assert "no file \\udcff" == failed["failed"]
     assert "FileNotFoundError: no file \\udcff" == failed["stack"][-1]
+
+
+def test_a_result_that_changes_while_it_is_sent_fails_its_job(parent: Parent) -> None:
+    class Changing(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    parent.child._handler = lambda _job, _context: Changing(a=1)
+    parent.child.run({"id": "a"}, 1)
+
+    assert "the result cannot be sent" in parent.heard()[-1]["failed"]
