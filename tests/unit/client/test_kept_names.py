@@ -26,7 +26,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "upsert_job_scheduler": ("x", {"every": 1000}),
 }
 # What reaches no broker, or another one.
-ELSEWHERE = {"close", "disconnect", "forward", "forget_parent", "ping", "wait_until_ready"}
+ELSEWHERE = {"close", "disconnect", "forward", "forget_parent", "move", "ping", "wait_until_ready"}
 METHODS = sorted(
     name
     for name, member in inspect.getmembers(Queue, callable)
