@@ -13,7 +13,7 @@ ROOM_UNBOUNDED = 1_000_000_000
 
 
 class RateGate:
-    """Counts job starts; used by the pull loop only, so it needs no lock.
+    """Counts job starts; used by the pull loop only, so it needs no lock; but anybody may ``rest``.
 
     Args:
         limiter: ``{"max", "duration"}`` with the window in ms, or None for no limit.
@@ -42,7 +42,6 @@ class RateGate:
         moment = now()
         if moment < self._rest_until:
             return 0
-        self._rest_until = 0.0
         return ROOM_UNBOUNDED if self.limit is None else self.limit - self._recent(moment)
 
     def rest_s(self) -> float | None:

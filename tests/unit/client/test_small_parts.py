@@ -154,6 +154,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moment
 
 
+def test_a_rest_that_a_handler_asks_for_while_the_loop_looks_is_kept(clock: list[float]) -> None:
+    gate = RateGate()
+    gate.rest(1)
+
+    class Moment(float):
+        """A handler comes in just when the loop has found the last rest to be over."""
+
+        def __lt__(self, until: float) -> bool:
+            gate.rest(5)
+            return float(self) < until
+
+    clock[0] = Moment(1002.0)
+    gate.room()
+    clock[0] = 1003.0
+
+    assert 0 == gate.room()
+
+
 def test_a_window_rolls(clock: list[float]) -> None:
     gate = RateGate({"max": 2, "duration": 1000})
     gate.note_start()
