@@ -55,6 +55,7 @@ class Deliveries:
         for job, token in zip(jobs, tokens, strict=True):
             self._only_once(job["id"], token)
             self._of_peer[job["id"]] = asked.peer, token
+            self._left.discard((job["id"], token))  # an earlier run without a token
             record = queue.active.get(job["id"])
             if record is None or record.token != token:
                 raise Broken(f"{job['id']} was handed out and does not run: {record}")
@@ -127,8 +128,8 @@ class Deliveries:
             may_leave = self.leaving is None or old.id in self.leaving
             # Time takes a job from its worker only at the price of an attempt, unless an undo has
             # given it back to a connection that has closed.
-            has_left = (old.id, old.token) in self._left
-            is_free = kind in ("tick", "turn") and new.attempts == old.attempts and not has_left
+            is_free = kind in ("tick", "turn") and new.attempts == old.attempts
+            is_free = is_free and not self.has_left(old)
             if not may_leave or is_free:
                 raise Broken(f"{kind} handed out {old.id}, which was running")
         self._running[old.id] = new.token
@@ -141,6 +142,10 @@ class Deliveries:
         self._left |= gone.items()
         for job_id in gone:
             del self._of_peer[job_id]
+
+    def has_left(self, job: Picture) -> bool:
+        """Say whether the connection that was handed this run has closed."""
+        return (job.id, job.token) in self._left
 
     def settled(self) -> None:
         """Whose connection has closed runs on only if the lease has been renewed."""

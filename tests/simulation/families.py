@@ -109,16 +109,19 @@ class Families:
 
     # -- who waits for whom ------------------------------------------------------------------------
 
-    def looked(self, kind: str, old: Picture, new: Picture | None) -> None:
-        """A job has changed in a step."""
+    def looked(
+        self, kind: str, old: Picture, new: Picture | None, has_expired: bool = False
+    ) -> None:
+        """A job has changed in a step; ``has_expired``: if it has gone, its time was over."""
         if new is not None and (old.place, new.place) in CHANCES:
             self._again.add(new.seq)
         if new is None:
             self._gone.add(old.seq)
             parent_id = old.edges[0]
+            has_failed = kind in FAILS and old.place == "active" and not has_expired
             if old.place == "completed" or kind in ("ACK", "ACKB"):
                 self._done.add(old.id)
-            elif parent_id is not None and kind in FAILS and old.place == "active" and _policy(old):
+            elif parent_id is not None and has_failed and _policy(old):
                 self._fallen.add((old.id, parent_id))
 
     def appeared(self, new: Picture, after: Pictures) -> None:

@@ -103,6 +103,8 @@ TURN: Edges = ADMITS | CASCADE | {
 }  # fmt: skip
 RESTART: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE)} | CASCADE
 
+_BACK = ("active", "queued")
+
 BY_ITSELF = ("tick", "turn", "close")
 GIVEN_UP: Edges = {("parked", "failed"), ("parked", GONE)}
 CHARGES = ("FAIL", "tick", "restart", "turn", "ACKB", "close")
@@ -204,7 +206,9 @@ class Rules:
             place = GONE if new is None else new.place
             is_named = names is None or old.id in names
             self.deliveries.looked(kind, old, new, is_undone=edges is None)
-            self.families.looked(kind, old, new)
+            # A run that is taken from a closed connection goes back, and may meet its time to live.
+            has_expired = self.deliveries.has_left(old) and self._is_expired(old, {_BACK})
+            self.families.looked(kind, old, new, has_expired)
             if place in ENDED and old.place != place:
                 self.ends[old.id] = self.ends.get(old.id, 0) + 1
             if edges is None:
