@@ -76,7 +76,8 @@ class Crons:
             elif next_run < next_before and before == definition and not (is_undone or is_set):
                 raise Broken(f"{name} did not run, next {next_before} -> {next_run}")
             every = definition.repeat_every
-            if before == definition and not is_set and (next_run - next_before) % every:
+            is_same = before == definition and not (is_undone or is_set)
+            if is_same and (next_run - next_before) % every:
                 raise Broken(f"{name} left its grid, next {next_before} -> {next_run}")
 
     def counted(self, control: Control) -> None:

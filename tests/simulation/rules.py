@@ -336,10 +336,13 @@ class Rules:
             rest = {seq: job for seq, job in self.pictures.items() if seq in before}
             if request.get("durable") and fresh:
                 raise Broken(f"a durable push was answered before its commit: {request}")
-            # One that has lost its key to the newcomer is lost with it, or not at all.
-            has_moved = {seq: job._replace(key=None) for seq, job in rest.items()} != {
-                seq: job._replace(key=None) for seq, job in before.items()
-            }
+            # Whom a poll was handed meanwhile, its own answer tells of. And one that has lost its
+            # key to the newcomer is lost with it, or not at all.
+            has_moved = {seq for seq in before if seq not in rest} or any(
+                job._replace(key=None) != before[seq]._replace(key=None)
+                for seq, job in rest.items()
+                if (before[seq].place, job.place) != ("queued", "active")
+            )
         now = self.world.now
         if has_moved or _settings(control, now) != _settings(self.control, now):
             raise Broken(
