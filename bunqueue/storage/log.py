@@ -213,14 +213,14 @@ class MutationLog(Notes):
 
         Not while commits fail: then plain pushes are served from memory, up to ``is_refusing``.
         """
-        in_flight = self._in_flight
-        if in_flight is None or self._failures:
+        if self._failures or self._is_lost:
             return False
-        return (
-            len(self._dirty) + len(in_flight.jobs) >= CONGESTED_ROWS
-            or self._size_bytes + in_flight.size_bytes >= CONGESTED_BYTES
-            or self.is_hanging
-        )
+        rows, size_bytes = len(self._dirty), self._size_bytes
+        in_flight = self._in_flight
+        if in_flight is not None:
+            rows += len(in_flight.jobs)
+            size_bytes += in_flight.size_bytes
+        return rows >= CONGESTED_ROWS or size_bytes >= CONGESTED_BYTES or self.is_hanging
 
     @property
     def is_hanging(self) -> bool:

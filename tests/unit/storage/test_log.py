@@ -615,6 +615,21 @@ def test_a_flood_is_congestion_until_a_commit_gives_room(rig, monkeypatch):
     assert ["at once", "relief"] == calls
 
 
+def test_a_flood_is_congestion_before_the_loop_has_had_a_turn_to_write_it(rig, monkeypatch):
+    monkeypatch.setattr(log_module, "FLUSH_ROWS", 5)
+    monkeypatch.setattr(log_module, "CONGESTED_ROWS", 10)
+    calls = []
+    for seq in range(1, 11):
+        rig.log.added(make_job(seq))
+    assert rig.log.is_congested
+    rig.log.on_relief(lambda: calls.append("relief"))
+    rig.loop.ring()
+    assert [] == calls
+
+    rig.writer.commit()
+    assert ["relief"] == calls
+
+
 def test_large_payloads_are_congestion(rig, monkeypatch):
     monkeypatch.setattr(log_module, "CONGESTED_BYTES", 1000)
     rig.log.added(make_job(1, b"x" * 600))
