@@ -12,7 +12,7 @@ broker's memory, the size of its file and of the log beside it, and the gauges o
 collections.
 
 What is bounded by weeks is bounded by less here, so that the bounds are reached: completed jobs
-that are kept, dead letters, and the minutes that figures are kept of.
+that are kept, dead letters, the minutes that figures are kept of, and the log of these figures.
 
 Prints a table over time and a verdict; the exit status is 1 if anything has grown.
 
@@ -21,7 +21,8 @@ Options:
   --rounds=N        In so many rounds. [default: 50]
   --names=N         Over so many queue names, all of which come in five rounds. [default: 10000]
   --completed=N     Completed jobs that are kept. [default: 20000]
-  --minutes-kept=N  Minutes of all queues' figures that are kept. [default: 20000]
+  --minutes-kept=N  Minutes of all queues' figures that are kept, and entries of their log.
+                    [default: 20000]
   --lines=N         About so many lines of the table. [default: 20]
   --svg=FILE        Draw the curve too.
   --port=N          Its TCP port. [default: 0]
@@ -318,10 +319,11 @@ def draw(series: dict[str, list[float]]) -> str:
 def serve(given: dict[str, Any]) -> int:
     """Be the broker, with the bounds that take weeks to reach within reach."""
     from bunqueue.config import load_settings
-    from bunqueue.engine import metrics
+    from bunqueue.engine import metrics, metrics_log
     from bunqueue.server import main as server
 
     metrics.MINUTES_MAX = int(given["--minutes-kept"])  # type: ignore[misc]  # see above
+    metrics_log.ENTRIES_MAX = int(given["--minutes-kept"])  # type: ignore[misc]
     flags = {
         "host": HOST,
         "tcp_port": int(given["--port"]),
