@@ -67,7 +67,9 @@ class Crons:
             before, executions_before, next_before = old[key]
             if executions > executions_before:
                 limit = definition.max_limit
-                if limit is not None and 0 < limit < executions:
+                # An undo brings back a definition that was given when more runs had been made.
+                is_back = is_undone and before != definition
+                if limit is not None and 0 < limit < executions and not is_back:
                     raise Broken(f"run {executions} of {name}, the limit is {limit}")
                 if next_run <= next_before and before == definition and not is_set:
                     raise Broken(f"{name} ran, next {next_before} -> {next_run}")
