@@ -276,6 +276,7 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
 
     Then all of them have to: if that commit fails, the caller will send the whole batch again.
     """
+    awaited: set[str] | None = None
     for _, _, options, own in entries:
         if own is None:
             continue
@@ -286,13 +287,22 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
         if old is not None and old.place not in LIVE:
             return True
         graph = engine.graph
-        if custom_id and custom_id in graph.proofs and custom_id in graph.consumers:
-            return True
+        if custom_id and custom_id in graph.proofs:
+            if awaited is None:
+                awaited = _awaited(entries)
+            if custom_id in graph.consumers or custom_id in awaited:
+                return True
         if key and ("replace" in keys.strategy(options) or keys.owner_of(queue, key, now)):
             return True
         if dependencies.waits_for_commit(engine, own.get("dependsOn") or ()):
             return True
     return False
+
+
+def _awaited(entries: Sequence[Entry]) -> set[str]:
+    """Return the ids that jobs of a batch name as their children."""
+    given = [own for _, _, _, own in entries if own is not None]
+    return {child for own in given for child in own.get("childrenIds") or ()}
 
 
 def _redirected(entry: Entry, twins: Mapping[str, str]) -> Entry:

@@ -514,6 +514,21 @@ def test_a_batch_whose_commit_fails_leaves_no_job_of_it(world: World, last: dict
     assert before == everything(world)
 
 
+@pytest.mark.parametrize("edge", ["childrenIds", "dependsOn"])
+def test_a_batch_that_runs_anew_what_its_own_job_waits_for_leaves_nothing(
+    world: World, edge: str
+) -> None:
+    world.push(jobId="done", removeOnComplete=True)
+    world.pull()
+    world.ok("ACK", id="done")
+    before = everything(world)
+
+    jobs = [{edge: ["done"]}, {"customId": "done"}, {}]
+    assert INTERNAL == failed(world, "PUSHB", queue="q", jobs=jobs)
+
+    assert before == everything(world)
+
+
 def test_a_batch_that_waits_for_its_commit_appears_as_a_whole(world: World) -> None:
     world.send("PUSHB", queue="q", jobs=[{}, {"durable": True}])
     assert {} == world.counts()
