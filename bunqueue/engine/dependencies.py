@@ -412,6 +412,12 @@ def completed(engine: "Engine", job: Job) -> None:
         engine.storage.sync(_not_completed, (engine, job_id, touched))
 
 
+def completed_again(engine: "Engine", job: Job, _now: int) -> None:
+    """Let those go who began to wait for a rerun that is undone; once all undos are done."""
+    if job.place == COMPLETED and engine.index.get(job.id) is job:
+        completed(engine, job)
+
+
 def _not_completed(engine: "Engine", job_id: str, touched: list[Job]) -> None:
     """Undo ``completed``."""
     for consumer in touched:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
 from bunqueue.engine.claiming import look_soon
-from bunqueue.engine.dependencies import FAILURES, enter_again, record_key
+from bunqueue.engine.dependencies import FAILURES, completed_again, enter_again, record_key
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
@@ -122,6 +122,8 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
         setattr(job, name, value)
     job.extra = extra
     put_in(engine, job, now)
+    if job.place == COMPLETED and job.id in engine.graph.consumers:
+        engine.graph.later(engine, completed_again, job)
     if was_gone and extra.flow is not None and job.place not in (COMPLETED, GONE):
         enter_again(engine, job)  # what took it away since is not undone by itself: its ttl, say
     elif flow is not None and extra.flow is not None:

@@ -902,3 +902,21 @@ def test_an_edge_met_by_a_job_that_runs_again_stays_met_if_that_run_outlives_an_
         assert job_id == "c"
     again.ok("ACK", id="other")
     assert "p" == again.pull("b")
+
+
+def test_who_waits_for_a_rerun_that_is_undone_is_let_go() -> None:
+    world = persistent_world()
+    world.push("a", jobId="c")
+    finish(world, "c", "a")
+    rerun = world.send("RetryCompleted", queue="a", id="c")
+    world.send("PUSH", queue="b", jobId="p", dependsOn=["c"])
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(1_000)
+
+    assert rerun.reply is not None
+    assert rerun.reply["ok"] is False
+    assert "completed" == world.state("c")
+    assert "p" == world.pull("b")
+    check_whole(world.engine, world.now, [world.peer])
