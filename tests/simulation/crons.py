@@ -23,7 +23,7 @@ class Crons:
     """Watches the schedulers."""
 
     def __init__(self) -> None:
-        # Name -> numbers and ids of the jobs that were made since it was defined.
+        # Name -> numbers and ids of the jobs that came since one of that name was last deleted.
         self._made: defaultdict[str, set[tuple[int, str]]] = defaultdict(set)
         self._seen: set[tuple[int, str]] = set()  # all that were ever made
         self._owed: Counter[str] = Counter()  # runs that were written before it was deleted
@@ -57,12 +57,12 @@ class Crons:
             if key not in new:
                 # One that ends by itself has run as often as it may, seen or not.
                 runs = max(executions, definition.max_limit or 0)
-                self._owed[definition.name] = max(0, runs - len(self._made[definition.name]))
+                name = definition.name
+                self._owed[name] = max(0, self._owed[name] + runs - len(self._made[name]))
+                self._made[name].clear()
         for key, (definition, executions, next_run) in new.items():
             name = definition.name
             if key not in old:
-                if not executions:
-                    self._made[name].clear()
                 continue
             before, executions_before, next_before = old[key]
             if executions > executions_before:

@@ -162,6 +162,25 @@ def test_a_second_failure_that_is_not_told_to_who_came_after_the_first_is_notice
         run(FLOW + again, 1)
 
 
+def test_runs_of_schedulers_that_ended_before_their_jobs_were_written_are_owed() -> None:
+    def limited(with_turn: bool, **fields: Any) -> Step:
+        request = {"cmd": "Cron", "name": "nightly", "jobName": "made by nightly",
+                   "immediately": True}  # fmt: skip
+        return "command", 0, {**request, **fields}, with_turn
+
+    run(
+        [
+            limited(False, queue="q", repeatEvery=70, maxLimit=1),
+            ("disk", "slow", 3_000),
+            ("pass", 250),
+            limited(True, queue="q", repeatEvery=70, maxLimit=2, preventOverlap=False),
+            ("pass", 250),
+            limited(False, queue="r", repeatEvery=5_000, maxLimit=4),
+        ],
+        1,
+    )
+
+
 def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "_uncomplete", lambda *_: None)
     noise: list[Step] = [("pass", 9), ("command", 1, {"cmd": "Pause", "queue": "r"}, True)]
