@@ -15,7 +15,7 @@ from bunqueue.engine.dependencies import FAILURES, completed_again, enter_again,
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
-from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED
+from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, PARKED, QUEUED
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -115,16 +115,17 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
         return
     if engine.untold:
         retract(engine, job.queue.name, job.id, since)
-    was_gone = job.place == GONE
-    flow = job.extra.flow
+    was, flow = job.place, job.extra.flow
     take_out(engine, job)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(job, name, value)
+    if job.place == ADMITTED and was in (QUEUED, PARKED):
+        job.place = was  # its own commit has shown it since
     job.extra = extra
     put_in(engine, job, now)
     if job.place == COMPLETED and job.id in engine.graph.consumers:
         engine.graph.later(engine, completed_again, job)
-    if was_gone and extra.flow is not None and job.place not in (COMPLETED, GONE):
+    if was == GONE and extra.flow is not None and job.place not in (COMPLETED, GONE):
         enter_again(engine, job)  # what took it away since is not undone by itself: its ttl, say
     elif flow is not None and extra.flow is not None:
         for child_id in flow.records.keys() - extra.flow.records.keys():

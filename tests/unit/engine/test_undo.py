@@ -660,31 +660,61 @@ def test_a_completed_job_that_comes_back_keeps_its_claim_to_a_key_that_is_free_l
     assert "a" == world.push(uniqueKey="k")
 
 
+def while_it_is_committed(world: World, do: Callable[[], object]) -> None:
+    """Do something while the batch with all that came before is in flight; only its own fails."""
+    storage = world.storage
+    operations, storage._operations = storage._operations, []
+    held, storage._held = storage._held, []
+    do()
+    later, storage._operations = storage._operations, operations
+    later_held, storage._held = storage._held, held
+    storage.settle()
+    storage._operations, storage._held = later, later_held
+    storage.fails = True
+    storage.settle()
+    storage.fails = False
+
+
 @pytest.mark.parametrize(("command", "fields"), [
     ("PUSH", {"uniqueKey": "k", "dedup": {"replace": True}}), ("Obliterate", {}),
 ])  # fmt: skip
 def test_a_job_that_was_committed_while_it_was_taken_away_is_seen_if_that_is_undone(
     world: World, command: str, fields: dict[str, Any]
 ) -> None:
-    storage = world.storage
     pushed = world.send("PUSH", queue="q", jobId="a", uniqueKey="k", durable=True)
-    operations, storage._operations = storage._operations, []
-    held, storage._held = storage._held, []
-    world.send(command, queue="q", **fields)
-    later, storage._operations = storage._operations, operations
-    later_held, storage._held = storage._held, held
-    storage.settle()  # the batch in flight, of the push alone
-    storage._operations, storage._held = later, later_held
-    storage.fails = True
-    storage.settle()
-    storage.fails = False
-
+    while_it_is_committed(world, lambda: world.send(command, queue="q", **fields))
     world.forward(1)
     world.settle()
 
     assert pushed.reply is not None
     assert "a" == pushed.reply["id"]
     assert "waiting" == world.state("a")
+    assert ["a"] == world.pull_all()
+
+
+@pytest.mark.parametrize(("command", "fields"), [
+    ("RemoveJobDeduplicationKey", JOB),
+    ("RemoveDeduplicationKey", {**QUEUE, "deduplicationId": "k"}),
+    ("ChangePriority", {**JOB, "priority": 9}), ("Update", {**JOB, "data": 2}),
+    ("ChangeDelay", {**JOB, "delay": MINUTE}), ("Discard", JOB), ("Cancel", JOB),
+])  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"dependsOn": ["b"]}, {"lifo": True}])
+def test_a_job_that_was_committed_while_it_was_changed_is_there_once_if_that_is_undone(
+    world: World, command: str, fields: dict[str, Any], options: dict[str, Any]
+) -> None:
+    world.ok("PUSH", queue="r", jobId="b")
+    world.send("PUSH", queue="q", jobId="a", uniqueKey="k", durable=True, **options)
+    while_it_is_committed(world, lambda: world.send(command, **fields))
+
+    world.forward(1)
+    world.settle()
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert 2 == world.engine.totals.pushed
+    if "dependsOn" in options:
+        assert "waiting-children" == world.state("a")
+        world.ok("PULL", queue="r")
+        world.ok("ACK", id="b")
     assert ["a"] == world.pull_all()
 
 
