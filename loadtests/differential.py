@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -52,6 +53,9 @@ PROGRESS_EVERY = 25
 REPLAYS = 2  # a difference that is not there each time is one of timing
 TEXT_CHARS_MAX = 700
 ERROR_CHARS = 24  # of a refusal that tell what kind it is
+
+
+_run = re.compile(r"\bd\d+[-.]")  # what the names of one run begin with
 
 
 @dataclass(slots=True)
@@ -175,9 +179,9 @@ def kind_of(verdict: Verdict) -> tuple[str, ...]:
     """Return what makes two faults the same fault; () for no fault."""
     if verdict.told is None or not verdict.faults:
         return ()
-    path = (part for part in verdict.faults[0].path if isinstance(part, str))
+    path = (_run.sub("", part) for part in verdict.faults[0].path if isinstance(part, str))
     errors = (
-        str(reply.get("error") or "")[:ERROR_CHARS]
+        _run.sub("", str(reply.get("error") or ""))[:ERROR_CHARS]
         for reply in (verdict.told.theirs, verdict.told.ours)
         if isinstance(reply, dict)
     )

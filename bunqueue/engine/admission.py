@@ -24,7 +24,7 @@ from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.slices import COMMITTED, Work, parts
-from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, move, state_of
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, PARKED, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
@@ -911,7 +911,11 @@ def publish(
     for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)
-        if place_in(memory) == QUEUED:
+        place = place_in(memory)
+        if place == ADMITTED:  # replaced before it was shown
+            engine.totals.pushed += 1
+            emit(engine, "pushed", gone.queue.name, gone.id, now, gone.data)
+        if place in (ADMITTED, QUEUED, PARKED):
             emit(engine, "removed", gone.queue.name, gone.id, now, prev="waiting")
     _enter(engine, job, now)
 

@@ -56,7 +56,7 @@ def bury(engine: "Engine", job: Job, event: str, reason: str, error: str | None,
     dead.reason = reason
     dead.error = error
     dead.next_retry_at = None
-    if config.auto_retry and dead.retry_count < config.max_auto_retries:
+    if config.auto_retry and (not dead.retry_count or dead.retry_count < config.max_auto_retries):
         wait_ms = config.auto_retry_interval * 2 ** max(0, dead.retry_count - 1)
         dead.next_retry_at = now + wait_ms
     extra.retry = None
@@ -192,7 +192,10 @@ def list_dead(
 
 
 def dlq_stats(engine: "Engine", queue_name: str, now: int) -> Work[dict[str, Any]]:
-    """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``."""
+    """Return ``{total, byReason, byQueue, pendingRetry, expired, oldestEntry, newestEntry}``.
+
+    What was due when automatic retries were switched off goes on being counted as pending.
+    """
     by_reason = dict.fromkeys(REASONS, 0)
     queue = engine.queues.get(queue_name)
     total = due = expired = 0
@@ -202,7 +205,7 @@ def dlq_stats(engine: "Engine", queue_name: str, now: int) -> Work[dict[str, Any
         for letter in letters:
             by_reason[letter.reason] = by_reason.get(letter.reason, 0) + 1
         total += len(letters)
-        due += sum(_is_due(job, now) for job in jobs)
+        due += sum(_is_pending(job, now) for job in jobs)
         expired += sum(_is_expired(job, now) for job in jobs)
         entered = [*moments, *(letter.entered_at for letter in letters)]
         moments = [min(entered), max(entered)] if entered else []
@@ -310,15 +313,24 @@ def maintain(engine: "Engine", now: int) -> Work[None]:
 
 def retry_at(job: Job) -> int | None:
     """Return when a dead letter is retried by itself, as its queue is set now; None for never."""
-    dead, config = job.extra.dead, job.queue.dlq
-    if dead is None or not config.auto_retry or dead.retry_count >= config.max_auto_retries:
-        return None
-    return dead.next_retry_at
+    return _pending_at(job) if job.queue.dlq.auto_retry else None
 
 
 def _is_due(job: Job, now: int) -> bool:
-    at = retry_at(job)
+    return job.queue.dlq.auto_retry and _is_pending(job, now)
+
+
+def _is_pending(job: Job, now: int) -> bool:
+    at = _pending_at(job)
     return at is not None and at <= now
+
+
+def _pending_at(job: Job) -> int | None:
+    """Return when a dead letter may be retried, whether or not its queue does so by itself."""
+    dead = job.extra.dead
+    if dead is None or dead.retry_count >= job.queue.dlq.max_auto_retries:
+        return None
+    return dead.next_retry_at
 
 
 def _is_expired(job: Job, now: int) -> bool:

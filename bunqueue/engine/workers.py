@@ -65,8 +65,9 @@ def register_worker(
 ) -> RegisteredWorker:
     """Enter a worker, or update the one of that id; it belongs to ``peer`` from now on.
 
-    An update keeps the name, the moment of registration and what is not given. Beyond
-    ``WORKERS_MAX`` the one that has been silent longest goes; its next heartbeat tells it so.
+    An update keeps the name, the moment of registration and what is not given; an empty host name
+    and process 0 are not given then. Beyond ``WORKERS_MAX`` the one that has been silent longest
+    goes; its next heartbeat tells it so.
 
     Args:
         started_at: The worker's own moment of starting, epoch ms; None is now.
@@ -79,14 +80,14 @@ def register_worker(
             unregister_worker(engine, silent.id)
         worker = engine.workers[key] = RegisteredWorker(key, now)
         worker.name = name
+        if hostname is not None:
+            worker.hostname = hostname
         if started_at is not None:
             worker.registered_at = started_at
     worker.queues = list(queues)
     worker.concurrency = concurrency
-    if hostname is not None:
-        worker.hostname = hostname
-    if pid is not None:
-        worker.pid = pid
+    worker.hostname = hostname or worker.hostname
+    worker.pid = pid or worker.pid
     worker.seen_at = now
     if worker.peer is not None and worker.peer is not peer:
         _end_old_polls(engine, worker, worker.peer)

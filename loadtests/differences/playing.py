@@ -3,9 +3,12 @@
 A step is data, so that a sequence can be printed, kept and made shorter:
 
     {"peer": "a", "send": {...}, "keep": ["1"]}   a request; the ids it gets are kept by name
+    {"peer": "a", "send": {...}, "later": true}   a request whose answer is not awaited
     {"peer": "a", "close": true}                  the peer's connection closes, a new one opens
     {"wait": 60}                                  milliseconds pass
 
+Answers that are not awaited are heard with that to the next request of their peer, before a wait
+and at the end, so that requests in a row are pipelined, and a pull waits while another peer acts.
 In a request ``$q:a``, ``$c:01`` and ``$n:x`` are a queue, a custom id and any other name of this
 run alone; ``$j:1`` is the id or the webhook that was kept as "1"; ``$held:2`` is one of the jobs
 that were pulled and not yet acknowledged or failed; ``$sent:id`` is that field of the request
@@ -25,6 +28,7 @@ from bunqueue.commands import COMMANDS
 from loadtests.differences.likeness import Difference, Normaliser, differences
 from loadtests.differences.values import TINY_WAIT_MS, has_tiny_span
 from tests.support.wire import frame
+from tests.wire.conversation import UNDEFINED
 from tests.wire.record import Link
 
 Step = dict[str, Any]
@@ -37,6 +41,11 @@ NOBODY = "nobody"
 READER = "reader"
 NO_TOKEN = "no-such-token"
 STATES = ("waiting", "prioritized", "delayed", "active", "completed", "failed", "waiting-children")
+
+TOTALS = (
+    "waiting", "active", "delayed", "dlq", "completed", "failed",
+    "totalPushed", "totalPulled", "totalCompleted", "totalFailed",
+)  # fmt: skip
 
 _runs = count(1)
 
@@ -72,6 +81,7 @@ class Side:
         self._port = port
         self._run = run
         self._links: dict[str, Link] = {}
+        self._early: dict[str, dict[Any, Any]] = {}
         self.kept: dict[str, str] = {}
         self.held: list[str] = []
         self._sent: Request = {}
@@ -83,6 +93,8 @@ class Side:
         """Send a step's request; the answer is read by ``hear``."""
         request: Request = self._filled(step["send"])
         self._fill_tokens(request)
+        if "reqId" in step:
+            request["reqId"] = step["reqId"]
         if peer != READER:
             self._sent = request
         self._link(peer).send(frame(_plain(request)))
@@ -90,13 +102,26 @@ class Side:
 
     def hear(self, peer: str, step: Step, request: Request) -> Any:
         """Waits for the answer to a request, and learns from it. Returns it normalised."""
-        reply = self._link(peer).value()
+        reply = self._answer(peer, request.get("reqId"))
         self._learn(step, request, reply)
         return self.normalise(reply)
+
+    def _answer(self, peer: str, req_id: Any) -> Any:
+        early = self._early.setdefault(peer, {})
+        while req_id not in early:
+            value = self._link(peer).value()
+            told_id = value.get("reqId")
+            early[None if told_id == UNDEFINED else told_id] = value
+        return early.pop(req_id)
+
+    def say(self, request: Request) -> Any:
+        """Waits for the answer to a request of the reader; returns it as it is."""
+        return self._link(READER).call(request)
 
     def close(self, peer: str) -> None:
         """Close the peer's connection; the next request opens another."""
         link = self._links.pop(peer, None)
+        self._early.pop(peer, None)
         if link is not None:
             link.sock.close()
 
@@ -195,6 +220,7 @@ class Play:
         self.theirs, self.ours = Side(ports[0], run), Side(ports[1], run)
         self._sides = (self.theirs, self.ours)
         self._step = 0
+        self._awaited: list[tuple[int, Step, list[Request]]] = []
 
     def end(self) -> None:
         """Remove everything the sequence made, on both sides."""
@@ -207,6 +233,7 @@ class Play:
 
     def __iter__(self) -> Iterator[Told]:
         """Waits for every answer of the sequence and of the reads after it."""
+        before = self._totals()
         listeners = {queue: f"listener {queue}" for queue in names_in(self._steps, "$q:")}
         for queue, peer in listeners.items():
             yield self._tell(
@@ -216,27 +243,57 @@ class Play:
             self._step = number
             time.sleep(PACE_S)
             if "wait" in step:
+                yield from self._hear_awaited()
                 time.sleep(step["wait"] / 1000)
             elif "close" in step:
+                self._awaited = [each for each in self._awaited if each[1]["peer"] != step["peer"]]
                 for side in self._sides:
                     side.close(step["peer"])
                 time.sleep(SETTLE_S)
+            elif step.get("later") or any(
+                step["peer"] == each["peer"] for _, each, _ in self._awaited
+            ):
+                step = {**step, "reqId": number}
+                self._awaited.append(
+                    (number, step, [side.ask(step["peer"], step) for side in self._sides])
+                )
+                if not step.get("later"):
+                    yield from self._hear_awaited(step["peer"])
             else:
                 yield self._tell(step["peer"], step, is_asked=True)
                 time.sleep(_rest_s(step["send"]))
                 for request in reads_after(step["send"]):
                     yield self._tell(READER, {"send": request}, is_asked=False)
+        yield from self._hear_awaited()
         for request in self._reads_at_the_end():
             yield self._tell(READER, {"send": request}, is_asked=False)
         yield from self._order_at_the_end(list(listeners))
+        pairs = zip(before, self._totals(), strict=True)
+        theirs, ours = ({key: new[key] - old[key] for key in new} for old, new in pairs)
+        yield self._told({"cmd": "(totals)"}, {}, theirs, ours, is_asked=False)
         time.sleep(SETTLE_S)
         for queue, peer in listeners.items():
             theirs, ours = (_by_job(side.heard_events(peer)) for side in self._sides)
             yield self._told({"cmd": "(events)", "queue": queue}, {}, theirs, ours, is_asked=False)
 
+    def _hear_awaited(self, peer: str | None = None) -> Iterator[Told]:
+        """Waits for the answers that were not awaited yet, of one peer or of all."""
+        last = self._step
+        awaited, self._awaited = self._awaited, []
+        for number, step, sent in awaited:
+            if peer in (None, step["peer"]):
+                self._step = number
+                yield self._heard(step["peer"], step, sent, is_asked=True)
+            else:
+                self._awaited.append((number, step, sent))
+        self._step = last
+
     def _tell(self, peer: str, step: Step, *, is_asked: bool) -> Told:
         """Waits for both answers to one request; both servers work on it at once."""
         sent = [side.ask(peer, step) for side in self._sides]
+        return self._heard(peer, step, sent, is_asked=is_asked)
+
+    def _heard(self, peer: str, step: Step, sent: list[Request], *, is_asked: bool) -> Told:
         theirs, ours = (
             side.hear(peer, step, request) for side, request in zip(self._sides, sent, strict=True)
         )
@@ -249,6 +306,14 @@ class Play:
         starts = self.theirs.start, self.ours.start
         found = tuple(differences(theirs, ours, starts))
         return Told(self._step, request, sent, theirs, ours, is_asked, found, time.time() * 1000)
+
+    def _totals(self) -> list[dict[str, int]]:
+        """Waits for the figures of both servers since their start."""
+        totals = []
+        for side in self._sides:
+            stats = side.say({"cmd": "Stats"})["stats"] | side.say({"cmd": "Metrics"})["metrics"]
+            totals.append({key: stats[key] for key in TOTALS})
+        return totals
 
     def _reads_at_the_end(self) -> Iterator[Request]:
         for name in [f"$j:{name}" for name in self.ours.kept] + names_in(self._steps, "$c:"):

@@ -14,12 +14,14 @@ from loadtests.differences.reasons.ends import (
     limited_clean,
     lock_stayed,
     named_state,
+    no_grace,
     removal_without_result,
     whole_history,
 )
 from loadtests.differences.reasons.families import (
     children_gone,
     discard_is_a_failure,
+    failed_by_child,
     kept_for_consumers,
     linked_though_failed,
     met_stays_met,
@@ -69,6 +71,7 @@ from loadtests.differences.reasons.turns import (
     used_up,
 )
 from loadtests.differences.reasons.views import (
+    handed_out_at_once,
     heartbeat_of_nobody,
     keep_logs,
     list_is_stale,
@@ -237,6 +240,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "wire.md 2.7 [X]", "Clean takes the named state; 2.9.5 all queued", named_state, parts=True
     ),
+    Rule(
+        "wire.md 2.7",
+        "Clean without a grace takes jobs of any age; 2.9.5 takes none",
+        no_grace,
+        parts=True,
+    ),
     Rule("wire.md 2.1 [F]", "PULLB without a count takes one", no_count, parts=True),
     Rule(
         "wire.md 2.1 [F]",
@@ -273,6 +282,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("engine.md 6.2 B", "keepLogs counts; 2.9.5 stores it", keep_logs),
     Rule("wire.md 2.2 [F]", "the log of a job that is gone is gone", logs_of_nobody),
+    Rule(
+        "wire.md 2.1.2",
+        "the reply shows the jobs as admitted; in 2.9.5 also that a waiting pull took one",
+        handed_out_at_once,
+    ),
+    Rule(
+        "wire.md 3.7",
+        "the event of a failure tells whether it is the last, by a child too",
+        failed_by_child,
+    ),
     Rule(
         "wire.md 5.6 [X]",
         "Clean with a limit takes as many; 2.9.5 may work on a stale index",

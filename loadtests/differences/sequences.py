@@ -25,6 +25,7 @@ from loadtests.differences.values import (
 
 STEPS_MIN, STEPS_MAX = 20, 60
 FAMILY_CHANCE = 0.4
+PARKED_MS = 500  # longer than what the other peer does meanwhile
 PEERS = ("a", "b")
 
 # What a sequence can be about -> the job options that belong to it.
@@ -48,7 +49,7 @@ OPTION_FAMILIES: Mapping[str, tuple[str, ...]] = {
 FREE_OPTIONS = frozenset({"jobId", "customId"})  # given by other means
 
 # Families that bring commands or habits instead of options.
-HABITS = frozenset({"edges", "closing", "leases", "waits"})
+HABITS = frozenset({"edges", "closing", "leases", "waits", "bursts", "parks", "crowds", "odd"})
 
 # Commands -> how often, and the family without which they stay out (None: always there).
 WEIGHTS: Mapping[str, tuple[float, str | None]] = {
@@ -145,14 +146,32 @@ def sequence(seed: str) -> list[Step]:
     steps: list[Step] = []
     names = [name for name, (_, family) in WEIGHTS.items() if not family or family in families]
     weights = [WEIGHTS[name][0] for name in names]
-    for _ in range(rng.randint(STEPS_MIN, STEPS_MAX)):
+    size = rng.randint(STEPS_MIN, STEPS_MAX)
+    while len(steps) < size:
         if chooser.has("closing", 0.03):
             steps.append({"peer": chooser.one(PEERS), "close": True})
         elif chooser.has("waits", 0.05):
             steps.append({"wait": TINY_WAIT_MS})
+        elif chooser.has("parks", 0.05):
+            steps += _parked(chooser, [rng.choices(names, weights)[0] for _ in range(3)])
         else:
-            steps.append(_step(chooser, rng.choices(names, weights)[0]))
-    return steps
+            pipelined = rng.randint(1, 5) if chooser.has("bursts", 0.1) else 0
+            steps += [_step(chooser, rng.choices(names, weights)[0]) for _ in range(pipelined + 1)]
+            for step in steps[len(steps) - pipelined - 1 : -1]:
+                step |= {"peer": steps[-1]["peer"], "later": "spoiled" not in step}
+    return steps[:size]
+
+
+def _parked(chooser: Chooser, commands: list[str]) -> list[Step]:
+    """Let one peer wait for a job, or for the end of one, while the other acts."""
+    waiter, other = chooser.rng.sample(PEERS, 2)
+    wait = _step(chooser, chooser.one(("PULL", "PULL", "PULLB", "WaitJob")))
+    wait["send"]["timeout"] = PARKED_MS
+    acts = [_step(chooser, cmd) for cmd in ("PUSH", *commands)[chooser.rng.randrange(2) :]]
+    acts = [{**act, "peer": other} for act in acts]
+    if "spoiled" in wait:
+        return acts
+    return [{**wait, "peer": waiter, "later": True}, *acts, {"wait": 0}]
 
 
 def _step(chooser: Chooser, cmd: str) -> Step:
@@ -258,7 +277,8 @@ def _push(chooser: Chooser, cmd: str) -> Request:
 
 def _push_batch(chooser: Chooser, cmd: str) -> Request:
     entries, keep = [], []
-    for _ in range(chooser.rng.randrange(4)):
+    size = chooser.rng.randrange(10, 40) if chooser.has("crowds", 0.5) else chooser.rng.randrange(4)
+    for _ in range(size):
         entry = {**_options(chooser), "data": chooser.data()}
         if chooser.generated or "repeat" in entry:
             keep.append(chooser.label())

@@ -124,6 +124,12 @@ def job_at(spot: Spot) -> Any:
     return {}
 
 
+def event_at(spot: Spot) -> Any:
+    """Return our event in which the spot lies."""
+    job_id, number = spot.difference.path[:2]
+    return spot.told.ours[job_id][number]
+
+
 def flow_ids_of(told: Told) -> set[str]:
     if told.request["cmd"] != "PUSHF" or not told.ours.get("ok"):
         return set()

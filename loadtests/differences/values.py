@@ -32,6 +32,16 @@ PAST_MS = 1_600_000_000_000
 QUEUES = ("$q:a", "$q:b", "$q:c")
 GROUPS = ("g1", "g2", "g3")
 KEYS = ("k1", "k2")
+ODD_ENDS = (" ", "é", "\N{GRINNING FACE}", "'", "%", "\n", "/", "-" * 200, "__proto__")
+ODD_DATA: list[Any] = [
+    {"name": "within"}, {"name": ""}, {"name": 5}, {"__parentId": "nobody"}, {"toString": 1},
+    "", [], 0, False, 2**40, -1.5, {"": 1, "é": [None, {}, []]}, {"__childrenIds": []},
+    {"deep": [[[[{"x": {"y": [0.1]}}]]]]}, "\N{GRINNING FACE}" * 50,
+]  # fmt: skip
+ODD_NAMES = (
+    "__proto__", "constructor", "toString", "a b", " ", "\N{GRINNING FACE}", "k1 ",
+    "x" * 256, "0", "null",
+)  # fmt: skip
 NAMES = ("$n:x", "$n:y")
 NOTHING_CALLED = "nobody-at-all"
 
@@ -66,7 +76,8 @@ class Chooser:
     def label(self) -> str:
         """Return a new name for something."""
         self._labels += 1
-        return f"{self._labels:02d}"
+        odd = self.one(ODD_ENDS) if self.has("odd", 0.3) else ""
+        return f"{self._labels:03d}{odd}"
 
     def queue(self) -> str:
         """Return a queue; the first one most of the time, so that jobs meet."""
@@ -90,10 +101,15 @@ class Chooser:
         """Return a token, the right one most of the time."""
         return str(self.rng.choices(("$token", "$stale", "made-up"), (12, 1, 1))[0])
 
+    def name(self, names: Any) -> str:
+        """Return one of the names, or an odd one."""
+        return str(self.one(ODD_NAMES if self.has("odd", 0.3) else names))
+
     def data(self) -> Any:
         """Return a payload."""
         return self.one(
             [{}, {"n": 1}, {"deep": {"list": [1, "two", None, 2.5, True]}}, "text", 7, None, [1, 2]]
+            + (ODD_DATA if self.has("odd") else [])
         )
 
     def span(self) -> int:
@@ -181,7 +197,7 @@ def _stall_config(chooser: Chooser) -> dict[str, Any]:
 def _dlq_config(chooser: Chooser) -> dict[str, Any]:
     every = {
         "autoRetry": chooser.one([True, False, "yes"]),
-        "autoRetryInterval": chooser.one([3_600_000, SPAN_MS, 2.5, -1, "7"]),
+        "autoRetryInterval": chooser.one([3_600_000, SPAN_MS, 0, 2.5, -1, "7"]),
         "maxAutoRetries": chooser.one([0, 1, 3]),
         "maxAge": chooser.one([None, SPAN_MS, 604_800_000]),
         "maxEntries": chooser.one([0, 1, 2, 10_000]),
@@ -273,10 +289,10 @@ BY_NAME: Mapping[str, Choose] = {
     "durations": lambda c: [SPAN_MS for _ in range(c.rng.randrange(4))],
     "results": lambda c: [c.data() for _ in range(c.rng.randrange(4))],
     "removeOnCompletes": lambda c: [c.one([True, False, None]) for _ in range(c.rng.randrange(4))],
-    "deduplicationId": lambda c: c.one(KEYS),
-    "uniqueKey": lambda c: c.one(KEYS),
+    "deduplicationId": lambda c: c.name(KEYS),
+    "uniqueKey": lambda c: c.name(KEYS),
     "dedup": _dedup,
-    "groupId": lambda c: c.one(GROUPS),
+    "groupId": lambda c: c.name(GROUPS),
     "groupMaxSize": lambda c: c.one([1, 2, 50]),
     "data": Chooser.data,
     "result": Chooser.data,
@@ -300,9 +316,9 @@ BY_NAME: Mapping[str, Choose] = {
         ["waiting", "prioritized", "delayed", "active", "completed", "failed", "paused", "odd",
          "waiting-children"]
     ),
-    "limit": lambda c: c.one([0, 1, 2, 5, 1000]),
-    "offset": lambda c: c.one([0, 1, 3]),
-    "count": lambda c: c.one([1, 2, 5]),
+    "limit": lambda c: c.one([0, 1, 2, 5, 1000, *([15, 25] if c.has("crowds") else [])]),
+    "offset": lambda c: c.one([0, 1, 3, *([9, 17] if c.has("crowds") else [])]),
+    "count": lambda c: c.one([1, 2, 5, *([15, 25] if c.has("crowds") else [])]),
     "ttl": lambda _: SPAN_MS,
     "grace": lambda c: c.rng.choices((0, SPAN_MS, -1), (5, 1, 1))[0],
     "start": lambda c: c.one([0, 1, -1]),

@@ -55,6 +55,11 @@ def _is_short(entry: Request) -> bool:
     )
 
 
+def no_grace(spot: Spot) -> bool:
+    """Clean was not told how old jobs must be, and the reference finds none old enough."""
+    return spot.cmd == "Clean" and "grace" not in spot.request
+
+
 def named_state(spot: Spot) -> bool:
     """Clean was asked for one state of the queued ones, and the reference takes all."""
     states = ("delayed", "prioritized", "paused", "waiting", "wait")
@@ -86,7 +91,11 @@ def whole_history(spot: Spot) -> bool:
 
 
 def lock_stayed(spot: Spot) -> bool:
-    """Both refuse an outcome for a job that is done; the lease stayed after a batch in part."""
+    """A job is done; in the reference its lease stayed after a batch that was refused in part."""
+    if spot.cmd in ("JobHeartbeat", "ExtendLock", "JobHeartbeatB", "ExtendLocks"):
+        ids = spot.request.get("ids", [spot.request.get("id")])
+        batches = (told for told in spot.story.asked("ACKB") if not told.ours.get("ok"))
+        return any(job_id in batch.sent["ids"] for batch in batches for job_id in ids)
     return spot.their_error.startswith(
         ("Lock token required", "Invalid or expired lock token")
     ) and spot.our_error.startswith("Job not found or not in processing")

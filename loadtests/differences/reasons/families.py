@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadtests.differences.likeness import ABSENT
-from loadtests.differences.story import Spot, Story, entries, job_at, pushed, state_of
+from loadtests.differences.story import Spot, Story, entries, event_at, job_at, pushed, state_of
 from loadtests.differences.values import PAST_MS
 
 
@@ -71,6 +71,18 @@ def met_stays_met(spot: Spot) -> bool:
     )
 
 
+_IN_LINE = ("waiting", "prioritized", "paused", "failed")
+
+
+def failed_by_child(spot: Spot) -> bool:
+    """The event of a parent that its child failed says that this is the end."""
+    return (
+        spot.cmd == "(events)"
+        and (spot.key, spot.theirs, spot.ours) == ("terminal", ABSENT, True)
+        and event_at(spot)["error"].startswith("Child job ")
+    )
+
+
 def discard_is_a_failure(spot: Spot) -> bool:
     """A child was discarded, and its policy is applied."""
     children = {job_id for job_id, _, entry in entries(spot.story) if entry.get("parentId")}
@@ -84,7 +96,7 @@ def discard_is_a_failure(spot: Spot) -> bool:
     shows = (
         "waiting-children" in (spot.theirs, spot.key, state_of(spot.told.theirs))
         or spot.cmd in ("PULL", "PULLB", "GetFailedChildrenValues", "GetIgnoredChildrenFailures")
-        or (spot.cmd == "GetJobCounts" and spot.key in ("waiting", "prioritized", "failed"))
+        or (spot.cmd == "GetJobCounts" and spot.key in _IN_LINE)
     )
     return shows and bool(discarded)
 

@@ -41,13 +41,18 @@ def key_kept(spot: Spot) -> bool:
 
 
 def key_kept_parts(spot: Spot) -> bool:
-    """A push meets a key that the reference has let go of."""
+    """A push, or a scheduler that is set anew, meets a key that the reference has let go of."""
+    if not spot.told.is_asked:
+        return _keyed_came_back(spot.story) and any(
+            told.step == spot.told.step and told.sent.get("uniqueKey")
+            for told in spot.story.asked("Cron")
+        )
     if spot.cmd not in ("PUSH", "PUSHB", "RemoveDeduplicationKey", "RemoveJobDeduplicationKey"):
         return False
     keyed = spot.cmd.startswith("Remove") or any(
         entry.get("uniqueKey") for entry in pushed(spot.request)
     )
-    return keyed and spot.told.is_asked and _keyed_came_back(spot.story)
+    return keyed and _keyed_came_back(spot.story)
 
 
 def met_by_key(spot: Spot) -> bool:
@@ -114,13 +119,13 @@ def twin_in_batch(spot: Spot) -> bool:
     if "dependsOn" not in spot.difference.path:
         return False
     answers = {
-        entry["customId"]: job_id
+        (entry["customId"], job_id)
         for told in spot.story.asked("PUSHB")
         for entry, job_id in zip(pushed(told.sent), told.ours.get("ids", ()), strict=False)
         if isinstance(entry.get("customId"), str)
     }
-    if isinstance(spot.theirs, list):
-        return bool(
-            list(dict.fromkeys(answers.get(each, each) for each in spot.theirs)) == spot.ours
-        )
-    return isinstance(spot.theirs, str) and answers.get(spot.theirs) == spot.ours
+    if isinstance(spot.theirs, list) and isinstance(spot.ours, list):
+        known = {pair for pair in answers if pair[0] in spot.theirs}
+        left = [each for each in spot.theirs if each not in spot.ours]
+        return all(any(pair[0] == each and pair[1] in spot.ours for pair in known) for each in left)
+    return (spot.theirs, spot.ours) in answers

@@ -52,6 +52,13 @@ def _had_pulled(story: Story, peer: str, before: int) -> bool:
     )
 
 
+def handed_out_at_once(spot: Spot) -> bool:
+    """A job of a flow went to a pull that waited for it."""
+    return (
+        spot.cmd == "PUSHF" and spot.key in ("startedAt", "timeline") and spot.ours != spot.theirs
+    )
+
+
 def more_is_told(spot: Spot) -> bool:
     """The journal counts our further events too."""
     return spot.cmd == "TrimEvents" and isinstance(spot.ours, int) and spot.ours > spot.theirs
@@ -146,6 +153,7 @@ def resumed_nobody(spot: Spot) -> bool:
             if told.is_asked
             and told.sent.get("queue") == queue
             and COMMANDS[told.request["cmd"]].mutates
+            and told.request["cmd"] not in ("PULL", "PULLB")
         ),
         None,
     )

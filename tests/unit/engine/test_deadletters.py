@@ -431,6 +431,34 @@ def test_statistics_count_what_is_due_and_what_is_over(world: World) -> None:
     assert (1, 1) == figures()
 
 
+def test_statistics_go_on_counting_what_was_due_when_automatic_retries_were_switched_off(
+    world: World,
+) -> None:
+    configure(world, autoRetry=True, autoRetryInterval=1_000)
+    bury(world)
+    world.clock.ms += 1_000
+    configure(world, autoRetry=False)
+
+    assert 1 == world.ok("GetDlqStats", queue="q")["data"]["stats"]["pendingRetry"]
+    assert [] == letters(world, filter={"retriable": True})
+
+
+def test_a_first_letter_has_a_moment_even_while_no_retries_are_allowed(world: World) -> None:
+    configure(world, autoRetry=True, autoRetryInterval=1_000, maxAutoRetries=0)
+    bury(world)
+
+    def figures() -> tuple[Any, int]:
+        [entry] = world.ok("Dlq", queue="q")["entries"]
+        stats = world.ok("GetDlqStats", queue="q")["data"]["stats"]
+        return entry["nextRetryAt"] - entry["enteredAt"], stats["pendingRetry"]
+
+    world.leap(2 * MINUTE)
+    assert (1_000, 0) == figures()
+    assert "failed" == world.job("a")["state"]
+    configure(world, maxAutoRetries=1)
+    assert (1_000, 1) == figures()
+
+
 def test_statistics_of_nothing(world: World) -> None:
     stats = world.ok("GetDlqStats", queue="nowhere")["data"]["stats"]
 

@@ -137,6 +137,34 @@ def test_a_job_that_is_replaced_is_told_as_removed(make: Callable[[], World]) ->
     ]
 
 
+@pytest.mark.parametrize("make", [World, persistent_world])
+def test_a_job_that_is_replaced_within_its_own_batch_is_told_too(
+    make: Callable[[], World],
+) -> None:
+    world = make()
+    world.listen()
+    replace = {"uniqueKey": "k", "dedup": {"replace": True}}
+    old, new = world.ok("PUSHB", queue="q", jobs=[{"data": 1, **replace}, {"data": 2, **replace}])[
+        "ids"
+    ]
+    world.settle()
+
+    assert [("pushed", old), ("removed", old), ("pushed", new)] == [
+        (event["eventType"], event["jobId"]) for event in world.events
+    ]
+    assert 2 == world.ok("Metrics")["metrics"]["totalPushed"]
+
+
+def test_a_parked_job_that_is_replaced_is_told_as_removed(world: World) -> None:
+    child = world.push()
+    parked = world.push(uniqueKey="k", dependsOn=[child])
+    new = world.push(uniqueKey="k", dedup={"replace": True})
+    world.settle()
+
+    assert [child, parked, parked, new] == [event["jobId"] for event in world.events]
+    assert ["pushed", "pushed", "removed", "pushed"] == kinds(world)
+
+
 def test_a_queue_that_was_drained_is_told_once(world: World) -> None:
     world.push()
     world.ok("Drain", queue="q")

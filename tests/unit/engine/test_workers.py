@@ -60,6 +60,14 @@ def test_an_empty_host_name_is_kept(world: World) -> None:
     assert "" == listed(world)[0]["hostname"]
 
 
+def test_an_update_that_names_no_host_and_no_process_keeps_both(world: World) -> None:
+    register(world, workerId="w1", hostname="h", pid=7)
+
+    entry = register(world, workerId="w1", hostname="", pid=0)
+
+    assert ("h", 7) == (entry["hostname"], entry["pid"])
+
+
 def test_a_worker_needs_a_name(world: World) -> None:
     assert "name is required" == world.error("RegisterWorker", queues=["q"])
 
