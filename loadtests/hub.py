@@ -32,6 +32,7 @@ from typing import Any
 import msgpack
 from docopt import docopt
 
+from bunqueue.protocol.options import EDGES_MAX
 from loadtests.servers import HOST, ROOT, stop_servers_on_sigterm
 
 SMALL_JOBS = 100  # the case that a large one's cost per job is compared with
@@ -272,6 +273,17 @@ def _work_groups(broker: Broker, queue: str, jobs: int) -> Measured:
     return run
 
 
+def _push_children(broker: Broker, queue: str, jobs: int) -> Measured:
+    """Name many children in one push, and end the job."""
+    frame = _packed("PUSH", {"queue": queue, "childrenIds": [f"{queue}-{n}" for n in range(jobs)]})
+
+    def run() -> None:
+        broker.line.call_packed([frame])
+        broker.line.call("Obliterate", queue=queue)
+
+    return run
+
+
 def _depend(broker: Broker, queue: str, jobs: int) -> Measured:
     ids = _push(broker.line, f"{queue}-first", jobs)
     entries = [{"name": "n", "data": {"n": 1}, "dependsOn": [job_id]} for job_id in ids]
@@ -419,6 +431,7 @@ SCENARIOS = (
     Row("list-crons", _list_crons, 10_000),
     Row("crons-due", _crons, 10_000, rounds=1),
     Row("push-depends-on", _depend, 10_000),
+    Row("push-children", _push_children, EDGES_MAX),
     Row("push-batch", _push_plain, 10_000),
     Row("push-large", _push_large, 1000),
     Row("push-many-values", _push_small_values, 1000),

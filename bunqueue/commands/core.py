@@ -26,12 +26,14 @@ from bunqueue.protocol.fields import (
     QueueName,
     Text,
     compile_check,
+    length_problem,
 )
 from bunqueue.protocol.group_fields import PullerGroup
 from bunqueue.protocol.large import Packed, json_chars
 from bunqueue.protocol.options import (
     DATA_CHARS_MAX,
     DEFAULT_OPTIONS,
+    OPTION_FIELDS,
     YEAR_MS,
     JobOptions,
     check_options,
@@ -152,7 +154,7 @@ def _check_size(data: Any, limit: int, refusal: str) -> None:
     {
         "queue": QueueName(),
         "name": JobName(doc="`default` if absent."),
-        "data": Anything(doc="The payload; null if absent."),
+        "data": Anything(is_long=True, doc="The payload; null if absent."),
     },
     options=True,
     mutates=True,
@@ -204,7 +206,10 @@ def _push_many(peer: Peer, request: Request) -> Work[Reply]:
 
 
 @command(
-    "PUSHB", {"queue": QueueName(), "jobs": List(required=True)}, mutates=True, large=_push_many
+    "PUSHB",
+    {"queue": QueueName(), "jobs": List(required=True, is_long=True)},
+    mutates=True,
+    large=_push_many,
 )
 def push_batch(peer: Peer, request: Request) -> Reply | Later:
     """Add several jobs to one queue, all or none; the ids come back in order."""
@@ -260,7 +265,7 @@ def _entry(entry: Any, engine: EngineFace) -> Entry:
     problem = _check_entry(entry)
     options, own = DEFAULT_OPTIONS, None
     if problem is None and not sets_no_option(entry):
-        problem = check_options(entry)
+        problem = length_problem(entry, OPTION_FIELDS) or check_options(entry)
         if problem is None:
             options, own = shared_options(entry), entry
     if problem is not None:
@@ -358,7 +363,7 @@ def _result(value: Any) -> bytes | None:
     {
         "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
-        "result": Anything(doc="What came of it; absent is none."),
+        "result": Anything(is_long=True, doc="What came of it; absent is none."),
         "removeOnComplete": Flag(truthy=True, doc="Forget the job."),
     },
     mutates=True,
@@ -414,10 +419,10 @@ def _acked(ids: list[str], ignored: list[int]) -> Reply:
 @command(
     "ACKB",
     {
-        "ids": List(required=True),
-        "tokens": List(doc="Parallel to ids; null for a job without a lease."),
-        "results": List(doc="Parallel to ids."),
-        "removeOnCompletes": List(doc="Parallel to ids: forget the job."),
+        "ids": List(required=True, is_long=True),
+        "tokens": List(is_long=True, doc="Parallel to ids; null for a job without a lease."),
+        "results": List(is_long=True, doc="Parallel to ids."),
+        "removeOnCompletes": List(is_long=True, doc="Parallel to ids: forget the job."),
     },
     mutates=True,
     large=_ack_many,
@@ -458,9 +463,9 @@ def texts_or_none(values: list[Any] | None) -> list[str | None] | None:
     {
         "id": Text(required=True),
         "token": Text(doc="The delivery's lock token."),
-        "error": Text(doc="What went wrong; null if absent."),
+        "error": Text(is_long=True, doc="What went wrong; null if absent."),
         "unrecoverable": Flag(truthy=True, doc="No further attempts."),
-        "stack": List(doc="Lines of the failure's stack; absent leaves the old one."),
+        "stack": List(is_long=True, doc="Lines of the failure's stack; absent leaves the old one."),
         "removeOnFail": Flag(truthy=True, doc="If it was the last attempt: forget the job."),
     },
     mutates=True,

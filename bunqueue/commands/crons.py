@@ -40,7 +40,7 @@ def _flag(request: Request, name: str, default: bool) -> bool:
         "queue": QueueName(),
         **_NAME,
         "jobName": JobName(doc="Name of the jobs it makes; `default` if absent."),
-        "data": Anything(doc="Their data; null if absent."),
+        "data": Anything(is_long=True, doc="Their data; null if absent."),
         "schedule": Text(doc="A cron expression of 5 fields, or 6 with the seconds first."),
         "repeatEvery": Anything(doc="Ms between runs, a whole number; a schedule wins."),
         "timezone": Text(doc="IANA name of the zone of the schedule; UTC if absent."),

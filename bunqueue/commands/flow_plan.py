@@ -25,10 +25,11 @@ from bunqueue.protocol.fields import (
     JobName,
     Number,
     QueueName,
+    length_problem,
 )
 from bunqueue.protocol.group_fields import GROUP_PRIORITY_MAX, GroupId
 from bunqueue.protocol.large import json_chars
-from bunqueue.protocol.options import DAY_MS, OPTIONS, JobOptions, shared_options
+from bunqueue.protocol.options import DAY_MS, OPTION_FIELDS, OPTIONS, JobOptions, shared_options
 
 FLOW_JOBS_MAX: Final = 10_000  # wire.md 2.1.2
 FLOW_DATA_CHARS_MAX: Final = 67_108_864  # JSON characters of all jobs together, wire.md 2.1.2
@@ -95,6 +96,9 @@ def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]
             raise InvalidField(
                 f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
             )
+        problem = length_problem(own, OPTION_FIELDS)
+        if problem is not None:
+            raise InvalidField(problem)
         options = _checked_options(own)
         depends_on = _checked_ids("dependsOn", own)
         children_ids = _checked_ids("childrenIds", own)

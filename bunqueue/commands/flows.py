@@ -20,7 +20,7 @@ _DATA_VALUES: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa6values"
 
 @command(
     "PUSHF",
-    {"jobs": Anything(doc=f"List of {{id, queue, input}}, at most {FLOW_JOBS_MAX}.")},
+    {"jobs": Anything(is_long=True, doc=f"List of {{id, queue, input}}, at most {FLOW_JOBS_MAX}.")},
     mutates=True,
 )
 def push_flow(peer: Peer, request: Request) -> Work[Reply]:

@@ -34,7 +34,7 @@ def discard(peer: Peer, request: Request) -> Reply:
     {
         **JOB_ID,
         "progress": Number(required=True, min=None, doc="0..100; clamped."),
-        "message": Text(doc="Absent keeps the old one."),
+        "message": Text(is_long=True, doc="Absent keeps the old one."),
     },
     mutates=True,
 )
@@ -45,7 +45,9 @@ def progress(peer: Peer, request: Request) -> Reply:
 
 
 @command(
-    "Update", {**JOB_ID, "data": Anything(doc="The new payload; null if absent.")}, mutates=True
+    "Update",
+    {**JOB_ID, "data": Anything(is_long=True, doc="The new payload; null if absent.")},
+    mutates=True,
 )
 def update(peer: Peer, request: Request) -> Reply:
     """Replace the payload of a job that has not ended."""

@@ -202,7 +202,11 @@ def _log_line(timestamp: int, level: str, message: str) -> dict[str, Any]:
 
 @command(
     "AddLog",
-    {**JOB_ID, "message": Text(required=True), "level": Anything(doc="Free text; info if absent.")},
+    {
+        **JOB_ID,
+        "message": Text(required=True, is_long=True),
+        "level": Anything(doc="Free text; info if absent."),
+    },
     mutates=True,
 )
 def add_log(peer: Peer, request: Request) -> Reply:

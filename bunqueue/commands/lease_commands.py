@@ -77,7 +77,10 @@ def _heartbeats_told(count: int) -> Reply:
 
 @command(
     "JobHeartbeatB",
-    {"ids": List(required=True), "tokens": List(doc="Parallel to ids.")},
+    {
+        "ids": List(required=True, is_long=True),
+        "tokens": List(is_long=True, doc="Parallel to ids."),
+    },
     mutates=True,
     large=_heartbeat_many,
 )
@@ -127,7 +130,7 @@ def _check_lengths(request: Request) -> None:
 
 @command(
     "ExtendLocks",
-    {"ids": List(required=True), "tokens": List(required=True), "durations": List(required=True)},
+    {name: List(required=True, is_long=True) for name in ("ids", "tokens", "durations")},
     mutates=True,
     large=_extend_many,
 )

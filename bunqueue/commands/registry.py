@@ -15,7 +15,7 @@ from bunqueue.commands.peer import Peer
 from bunqueue.engine.later import Later
 from bunqueue.engine.slices import Work
 from bunqueue.errors import Refused, StorageFailed
-from bunqueue.protocol.fields import Check, Field, compile_check
+from bunqueue.protocol.fields import Check, Field, compile_check, length_problem
 from bunqueue.protocol.options import OPTION_FIELDS
 from bunqueue.protocol.replies import (
     INTERNAL_ERROR,
@@ -134,7 +134,7 @@ def dispatch(peer: Peer, request: Any, is_large: bool = False) -> Reply | Later:
         return _no_command(peer, request)
     if not (peer.is_authenticated or row.is_open):
         return error_reply(NOT_AUTHENTICATED)
-    problem = row.check(request)
+    problem = (length_problem(request, row.fields) if is_large else None) or row.check(request)
     if problem is not None:
         return error_reply(problem)
     try:

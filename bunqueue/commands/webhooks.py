@@ -1,6 +1,6 @@
 """Webhooks over the wire; who delivers them is the server."""
 
-from typing import Any
+from typing import Any, Final
 
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
@@ -11,13 +11,14 @@ from bunqueue.protocol.fields import Anything, Flag, List, Text
 from bunqueue.protocol.replies import OK, Reply
 
 _VALID = tuple(EVENTS.values())
+EVENTS_MAX: Final = 100  # names in one definition, of which there are five
 
 
 @command(
     "AddWebhook",
     {
         "url": Anything(doc="http or https, at most 2,048 characters."),
-        "events": List(doc="Names of events; required, may be empty."),
+        "events": List(items_max=EVENTS_MAX, doc="Names of events; required, may be empty."),
         "queue": Text(doc="Only events of this queue; absent is all."),
         "secret": Text(doc="Key of the signature; absent is none."),
     },
@@ -34,6 +35,8 @@ def add_webhook(peer: Peer, request: Request) -> Reply:
     events = request.get("events")
     if events is None:
         raise InvalidField("events is required")
+    if len(events) > EVENTS_MAX:
+        raise InvalidField(f"events has too many items (max {EVENTS_MAX}): name each event once")
     wrong = [str(name) for name in events if name not in _VALID]
     if wrong:
         raise InvalidField(

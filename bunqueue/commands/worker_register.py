@@ -15,7 +15,10 @@ _COUNT: Final = Number(integer=True, doc="As the worker counts; absent leaves it
     "RegisterWorker",
     {
         "name": Text(required=True),
-        "queues": TextList(doc="Names of the queues it serves; none if absent."),
+        "queues": TextList(
+            cure="register one worker for some of them each",
+            doc="Names of the queues it serves; none if absent.",
+        ),
         "concurrency": Number(integer=True, doc="Jobs it works on at a time; 1 if absent."),
         "workerId": Text(doc="Its own id; the same again updates the entry."),
         "hostname": Text(doc="`unknown` if absent."),

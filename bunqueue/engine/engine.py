@@ -207,6 +207,8 @@ class Engine(EngineFields):
         self.logged: OrderedDict[str, None] = OrderedDict()
         self.successors: dict[str, str] = {}
         self.workers: dict[str, workers.RegisteredWorker] = {}
+        # connection -> id -> what it registered last
+        self.workers_of: dict[Peer, dict[str, workers.RegisteredWorker]] = {}
         self.listeners: list[Listener] = []
         self.untold: dict[tuple[str, str], list[Event]] = {}
         self.subscriptions = subscriptions.Subscriptions(self)

@@ -22,6 +22,7 @@ from bunqueue.engine.successors import heir
 from bunqueue.engine.suspects import acquit
 from bunqueue.engine.undo import put_back, remember
 from bunqueue.errors import NotFound, WrongPlace
+from bunqueue.protocol.fields import TEXT_CHARS_MAX
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -221,14 +222,17 @@ def update_data(engine: "Engine", job_id: str, data: bytes, now: int) -> None:
 def set_progress(
     engine: "Engine", job_id: str, progress: float, message: str | None, now: int
 ) -> None:
-    """Note how far a running job is: 0..100, fractions kept; None keeps the old message."""
+    """Note how far a running job is: 0..100, fractions kept; None keeps the old message.
+
+    A long message is cut.
+    """
     with _held(engine, job_id, "Job not found", now) as job:
         if job.place != ACTIVE:
             raise not_active(job, now)
         extra = job.own_extra()
         extra.progress = min(100, max(0, progress))
         if message is not None:
-            extra.progress_message = message
+            extra.progress_message = message[:TEXT_CHARS_MAX]
         if job.delivery is not None:
             job.delivery.heartbeat_at = now
             job.delivery.is_suspect = False

@@ -12,6 +12,7 @@ from bunqueue.engine.queue import Queue
 from bunqueue.engine.slices import MERGED_US, Work, in_order, parts
 from bunqueue.engine.states import COMPLETED, FAILED, GONE, STATES, state_of
 from bunqueue.errors import NotFound
+from bunqueue.protocol.fields import TEXT_CHARS_MAX
 from bunqueue.protocol.options import KEEP_LOGS_MAX
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def logs(engine: "Engine", job_id: str) -> list[list[Any]]:
 
 
 def add_log(engine: "Engine", job_id: str, message: str, level: str, now: int) -> None:
-    """Add a line to the job's log; the oldest goes when there are too many.
+    """Add a line to the job's log; the oldest goes when there are too many. A long one is cut.
 
     Raises:
         NotFound: There is no such job.
@@ -256,7 +257,7 @@ def add_log(engine: "Engine", job_id: str, message: str, level: str, now: int) -
     extra = job.own_extra()
     if extra.logs is None:
         extra.logs = []
-    extra.logs.append([now, level, message])
+    extra.logs.append([now, level, message[:TEXT_CHARS_MAX]])
     _log_last(engine, job_id)
     keep = job.options.keep_logs
     _trim(extra.logs, KEEP_LOGS_MAX if keep is None else min(keep, KEEP_LOGS_MAX))

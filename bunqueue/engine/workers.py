@@ -89,10 +89,24 @@ def register_worker(
     worker.hostname = hostname or worker.hostname
     worker.pid = pid or worker.pid
     worker.seen_at = now
-    if worker.peer is not None and worker.peer is not peer:
-        _end_old_polls(engine, worker, worker.peer)
-    worker.peer = peer
+    if worker.peer is not peer:
+        if worker.peer is not None:
+            _end_old_polls(engine, worker, worker.peer)
+            _leave_peer(engine, worker)
+        worker.peer = peer
+        engine.workers_of.setdefault(peer, {})[worker.id] = worker
     return worker
+
+
+def _leave_peer(engine: "Engine", worker: RegisteredWorker) -> None:
+    """Have the worker no more go with its connection."""
+    peer = worker.peer
+    others = None if peer is None else engine.workers_of.get(peer)
+    if peer is not None and others is not None:
+        others.pop(worker.id, None)
+        if not others:
+            del engine.workers_of[peer]
+    worker.peer = None
 
 
 def _end_old_polls(engine: "Engine", worker: RegisteredWorker, old: "Peer") -> None:
@@ -120,6 +134,7 @@ def unregister_worker(engine: "Engine", worker_id: str) -> None:
     worker = engine.workers.pop(worker_id, None)
     if worker is None:
         raise NotFound("Worker not found")
+    _leave_peer(engine, worker)
     engine.totals.worker_processed += worker.processed
     engine.totals.worker_failed += worker.failed
 
@@ -174,8 +189,8 @@ def worker_stats(engine: "Engine", now: int) -> dict[str, Any]:
 
 def unregister_all_of(engine: "Engine", peer: "Peer") -> None:
     """Strike out the workers that this connection registered last."""
-    for worker in [worker for worker in engine.workers.values() if worker.peer is peer]:
-        unregister_worker(engine, worker.id)
+    for worker_id in list(engine.workers_of.get(peer, ())):
+        unregister_worker(engine, worker_id)
 
 
 def forget_silent(engine: "Engine", now: int) -> None:

@@ -19,6 +19,12 @@ JOB_NAME_CHARS_MAX = 256
 GROUP_ID_CHARS_MAX = 256
 TAG_CHARS_MAX = 256
 
+# Of a field that is no payload and none of the lists that a batch is about. Looked at in frames
+# beyond 131,072 bytes (``server/connection.py`` LARGE_FRAME_BYTES): what holds more is one of them,
+# or its items are of a byte or two.
+TEXT_CHARS_MAX = 131_072
+ITEMS_MAX = 10_000  # at all levels together; some ms for whoever checks, packs or compares them
+
 JOB_NAME_REFUSAL = f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
 
 Check = Callable[[Mapping[str, Any]], str | None]
@@ -31,10 +37,16 @@ class Field:
     Attributes:
         required: Refuse the request when the field is absent or null.
         doc: One sentence for the reference page.
+        is_long: Only the frame bounds it: a payload, a text that is cut, a list of a batch.
+        items_max: What it may hold otherwise, counted through all levels.
+        cure: What to do where that is too little.
     """
 
     required: bool = False
     doc: str = ""
+    is_long: bool = False
+    items_max: int = ITEMS_MAX
+    cure: str = ""
 
     @property
     def refuses_null(self) -> bool:
@@ -311,6 +323,44 @@ class OneOf(Field):
 
     def kind(self) -> str:
         return " or ".join(field.kind() for _, field in self.fields)
+
+
+def length_problem(given: Mapping[str, Any], fields: Mapping[str, Field]) -> str | None:
+    """Return which field of a large request holds more than it may, or None.
+
+    The time it takes depends on the bounds, not on what was sent.
+    """
+    names = given if len(given) < len(fields) else fields
+    for name in names:
+        value = given.get(name)
+        if value.__class__ in _SIZED:
+            field = fields.get(name)
+            if field is not None and not field.is_long:
+                problem = _excess(name, value, field)
+                if problem is not None:
+                    return problem
+    return None
+
+
+_SIZED = frozenset((str, bytes, list, dict))
+
+
+def _excess(name: str, value: Any, field: Field) -> str | None:
+    left = field.items_max
+    found = [value]
+    while found:
+        item = found.pop()
+        if item.__class__ is list or item.__class__ is dict:
+            left -= len(item)
+            if left < 0:
+                cure = f": {field.cure}" if field.cure else ""
+                return f"{name} has too many items (max {field.items_max}){cure}"
+            found += item
+            if item.__class__ is dict:
+                found += item.values()
+        elif item.__class__ in _SIZED and len(item) > TEXT_CHARS_MAX:
+            return f"{name} has too long a text (max {TEXT_CHARS_MAX} characters)"
+    return None
 
 
 QUEUE_NAMES_KNOWN_MAX = 100_000

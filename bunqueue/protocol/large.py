@@ -373,6 +373,7 @@ def pack_payloads(request: Any, opened: list[Container]) -> Steps:
     if where is None:
         return
     known = {id(value) for value in opened}
+    name_key = "jobName" if name == "Cron" else "name"  # of the job
     for number, (holder, key) in enumerate(where(request), 1):
         if not number % FREED_PER_STEP:
             yield FREED_PER_STEP // PASSED_PER_US
@@ -380,11 +381,11 @@ def pack_payloads(request: Any, opened: list[Container]) -> Steps:
         if id(payload) in known or is_long(payload):
             packed = yield from pack_large(payload, known)
             holder[key] = packed
-            is_named = isinstance(holder, dict) and holder.get("name") is not None
+            is_named = isinstance(holder, dict) and holder.get(name_key) is not None
             if not is_named and isinstance(payload, dict):
-                name = payload.get("name")
-                if isinstance(name, str):
-                    packed.name = name
+                inner = payload.get("name")
+                if isinstance(inner, str):
+                    packed.name = inner
                     del payload["name"]  # nobody reads it any more
                     packed.nameless = yield from pack_large(payload, known)
 
@@ -417,6 +418,7 @@ PAYLOADS: Final = {
     "ACK": _at("result"),
     "ACKB": _of_results,
     "Update": _at("data"),
+    "Cron": _at("data"),
 }
 
 

@@ -33,6 +33,10 @@ KEEP_LOGS_MAX = 100  # log lines kept per job, engine.md 6.2
 TIMESTAMP_MAX = 2**62  # epoch ms; with any delay or time to live it still fits into 64 bits
 BACKOFF_MS_DEFAULT = 1000
 BACKOFF_MS_CAP = 3_600_000  # no retry waits longer, engine.md 4.1
+# Ids that one job names as its dependencies, or as its children: five times the jobs of a flow.
+# They are entered and taken out in one go: loadtests/hub.py push-children.
+EDGES_MAX = 50_000
+_EDGES_CURE = "let jobs in between gather some of them each"
 SHARED_BYTES_MAX = 4_096  # of a set's lists, maps and texts; one that holds more is nobody else's
 OPTION_SETS_MAX = 2000  # interned option sets; when there are more, sharing begins anew
 
@@ -71,7 +75,9 @@ class CustomId(Field):
     def problem(self, name: str, value: Any) -> str | None:
         if not isinstance(value, str):
             return f"{name} must be a string"
-        if any("\ud800" <= char <= "\udfff" for char in value):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
             return "custom ID must be well-formed Unicode"
         return None
 
@@ -225,10 +231,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("debounceId", "debounce_id", None, Text(doc="Stored only.")),
     Option("debounceTtl", "debounce_ttl", None, Number(max=YEAR_MS, doc="Stored only.")),
     Option(
-        "dependsOn", "depends_on", (), IdList(doc="Ids that must complete first."), per_job=True
+        "dependsOn",
+        "depends_on",
+        (),
+        IdList(doc="Ids that must complete first.", items_max=EDGES_MAX, cure=_EDGES_CURE),
+        per_job=True,
     ),
     Option("parentId", "parent_id", None, Text(doc="Id of the parent."), per_job=True),
-    Option("childrenIds", "children_ids", (), IdList(doc="Ids of the children."), per_job=True),
+    Option(
+        "childrenIds",
+        "children_ids",
+        (),
+        IdList(doc="Ids of the children.", items_max=EDGES_MAX, cure=_EDGES_CURE),
+        per_job=True,
+    ),
     Option(
         "failParentOnFailure",
         "fail_parent_on_failure",

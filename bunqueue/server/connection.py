@@ -146,6 +146,7 @@ class Connection:
         "partial_at",
         "wants_more",
         "is_put_off",
+        "_is_closed",
         "_broker",
         "_storage",
         "_totals",
@@ -189,6 +190,7 @@ class Connection:
         self.held: dict[Any, Any] = {}
         self.parked: set[Later] = set()
         self.is_open = True
+        self._is_closed = False
         self.engine: EngineFace = broker.engine
         self.host = broker.host
         self.is_authenticated = not broker.tokens
@@ -289,7 +291,7 @@ class Connection:
 
     def resume(self) -> None:
         """Go on with what was kept, now that commands may run again."""
-        if not self._is_stopped or not self.is_open or self._is_decoding:
+        if not self._is_stopped or self._is_closed or self._is_decoding:
             return
         if len(self.parked) >= COMMANDS_WAITING_MAX:
             return
@@ -558,7 +560,7 @@ class Connection:
         self._storage.on_relief(self._may_resume)
 
     def _may_resume(self) -> None:
-        if self._is_stopped and self.is_open:
+        if self._is_stopped and not self._is_closed:
             self._line.wake_next_turn()
 
     def _refuse_length(self, length: int) -> None:
@@ -647,16 +649,20 @@ class Connection:
         self._broker.engine.run(_dropping(pieces), self.now(), True)
 
     def cancel_waits(self) -> None:
-        """Give up the answers that are still to come: the peer has gone, or must go."""
+        """Give up the answers that are still to come: the peer has gone, or must go.
+
+        What it sent before may still be run, but no job is handed out to it any more.
+        """
+        self.is_open = False
         for later in list(self.parked):
             later.cancel()
         self.parked.clear()
 
     def close(self) -> None:
         """Give up everything the peer had: it has gone, or must go."""
-        if not self.is_open:
+        if self._is_closed:
             return
-        self.is_open = False
+        self._is_closed = True
         self._runner = None  # which knows its connection
         self._pieces = []
         self._large = None

@@ -466,6 +466,7 @@ class Link:
 
     def _lose(self) -> None:
         self._is_lost = True
+        self.connection.cancel_waits()  # or jobs would go to a peer that is gone
         unsent, self._unsent = self._unsent, deque()
         self.connection.drop(unsent)
         if self._writer is not None:

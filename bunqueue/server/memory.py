@@ -84,18 +84,22 @@ def has_freed(size_bytes: int) -> None:
     _freed_bytes += size_bytes
 
 
-def tidy(has_shrunk: bool, jobs: int, moves: int) -> None:
+def tidy(has_shrunk: bool, jobs: int, moves: int, works: int) -> None:
     """Hand back what is free, if it is worth it and nothing goes on; called every some seconds.
 
     Args:
         has_shrunk: Many jobs have gone since the last time.
         jobs: How many there are.
         moves: How many have come, gone out and ended since the start.
+        works: How many operations in slices are not through. A frame is one until it has been
+            freed, and the collector takes 0.1 s for a million lists of it.
     """
     global _moves
     if has_shrunk:
         has_freed(FREED_BYTES_MIN)
     is_quiet, _moves = moves == _moves, moves
+    if works:
+        return
     if is_quiet and _freed_bytes >= FREED_BYTES_MIN:
         give_back(jobs)
     elif gc.get_count()[2] >= YOUNG_LOOKS_MIN and is_quickly_collected(jobs):

@@ -160,6 +160,25 @@ def test_a_worker_that_registers_elsewhere_leaves_no_poll_on_its_old_link(world:
     assert not others.is_there
 
 
+def test_the_end_of_a_connection_looks_at_no_workers_but_its_own(world: World) -> None:
+    """Ten thousand that ended together looked at ten thousand workers each."""
+    stays, leaves = world.peer, world.connect()
+    register(world, workerId="w1")
+    register(world, workerId="w2")
+    world.ok("RegisterWorker", leaves, name="w", queues=["q"], workerId="w2")
+    world.ok("RegisterWorker", leaves, name="w", queues=["q"], workerId="w3")
+
+    class Unseen(dict[str, Any]):
+        def values(self) -> Any:
+            raise AssertionError("all of them are looked at")
+
+    world.engine.workers = Unseen(world.engine.workers)
+    world.engine.peer_closed(leaves, world.now)
+
+    assert ["w1"] == list(world.engine.workers)
+    assert [stays] == list(world.engine.workers_of)
+
+
 def test_more_workers_than_there_is_room_for_push_the_longest_silent_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -84,6 +84,8 @@ engine.engine.Engine.waits[]: command: job_waits
 engine.engine.Engine.logged: engine.reads.LOGGED_JOBS_MAX: logged_jobs
 engine.engine.Engine.successors: engine.successors.LINKS_MAX: repeat_links
 engine.engine.Engine.workers: engine.workers.WORKERS_MAX: workers
+engine.engine.Engine.workers_of: engine.workers.WORKERS_MAX: workers
+engine.engine.Engine.workers_of[]: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.listeners: fixed: listeners
 engine.engine.Engine.untold: event
 engine.engine.Engine.untold[]: event

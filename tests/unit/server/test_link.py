@@ -12,6 +12,7 @@ import pytest
 from gevent.socket import socketpair
 
 from bunqueue.broker import Broker
+from bunqueue.protocol.options import DEFAULT_OPTIONS
 from bunqueue.server import connection as connection_module
 from bunqueue.server import link as link_module
 from bunqueue.server.connection import Connection
@@ -491,6 +492,33 @@ def test_a_link_that_waits_for_its_end_takes_no_job(
     gevent.get_hub().loop.run_callback(ends.endings._next_turn)
     ends.await_end(0)
     assert not ends.links[0].connection.is_open
+    assert [0] == [job.extra.losses for job in ends.broker.engine.index]
+
+
+def test_a_peer_that_is_lost_while_the_storage_is_full_takes_no_job(ends: Ends) -> None:
+    """Its polls stayed until the storage had room, and jobs went to them meanwhile."""
+    leaves, stays = ends.open(), ends.open()
+    leaves.sock.sendall(
+        frame({"cmd": "PULL", "queue": "emails", "timeout": 60_000, "owner": "worker"})
+    )
+    lost = ends.links[0]
+    until(lambda: lost.connection.parked)
+    ends.storage.is_congested = True
+    leaves.sock.sendall(frame({"cmd": "PULL", "queue": "emails", "owner": "worker"}))
+    until(lambda: lost.connection.is_put_off)
+
+    lost.abort()  # as a send that fails does
+    gevent.sleep(0.01)
+    # A job that falls due, say; nobody is read from.
+    now = ends.broker.clock.now()
+    pushed = ends.broker.engine.push("emails", "n", b"\xc0", DEFAULT_OPTIONS, None, now)
+    ends.storage.is_congested = False
+    ends.storage.relieve()
+    ends.await_end(0)
+
+    pulled = stays.call({"cmd": "PULL", "queue": "emails"})["job"]
+    assert pulled is not None
+    assert pushed == pulled["id"]
     assert [0] == [job.extra.losses for job in ends.broker.engine.index]
 
 

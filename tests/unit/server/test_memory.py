@@ -43,7 +43,7 @@ def test_it_is_handed_back_once_no_job_moves(libc: LibC) -> None:
     memory.has_freed(100 * MUCH)
     told = []
     for moves in (1, 2, 2, 2):
-        memory.tidy(False, 0, moves)
+        memory.tidy(False, 0, moves, 0)
         told.append(libc.trims)
 
     assert [0, 0, 1, 1] == told
@@ -53,17 +53,17 @@ def test_it_is_never_handed_back_under_those_who_wait(libc: LibC) -> None:
     """A million jobs that were freed took the hub 0.6 s, in the middle of the work."""
     for moves in range(5):
         memory.has_freed(100 * MUCH)
-        memory.tidy(True, 0, moves)
+        memory.tidy(True, 0, moves, 0)
 
     assert 0 == libc.trims
 
 
 def test_little_is_kept_for_what_comes_next(libc: LibC) -> None:
     memory.has_freed(MUCH - 1)
-    memory.tidy(False, 0, 0)
-    memory.tidy(False, 0, 0)
+    memory.tidy(False, 0, 0, 0)
+    memory.tidy(False, 0, 0, 0)
     assert 0 == libc.trims
-    memory.tidy(True, 0, 0)
+    memory.tidy(True, 0, 0, 0)
     assert 1 == libc.trims
 
 
@@ -92,9 +92,24 @@ def test_old_cycles_are_collected_beside_few_jobs(
     expected: list[int],
 ) -> None:
     monkeypatch.setattr(gc, "get_count", lambda: (0, 0, looks))
-    memory.tidy(False, jobs, 0)
+    memory.tidy(False, jobs, 0, 0)
 
     assert expected == collected
+
+
+@pytest.mark.usefixtures("libc")
+def test_nothing_is_collected_beside_a_frame_that_is_not_freed_yet(
+    collected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million lists of a frame took the collector 0.14 s, and everybody waited."""
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, memory.YOUNG_LOOKS_MIN))
+    memory.has_freed(MUCH)
+    memory.tidy(False, 0, 0, 1)
+    memory.tidy(False, 0, 0, 1)
+    assert [] == collected
+
+    memory.tidy(False, 0, 0, 0)
+    assert [2] == collected
 
 
 def test_another_c_library_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
