@@ -14,8 +14,6 @@ from bunqueue.commands.core import payload
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.failures import policy_of
 from bunqueue.engine.flow_admission import FlowJob
-from bunqueue.engine.flows import PARENT_KEY, PARENT_QUEUE_KEY
-from bunqueue.engine.listing import CHILDREN_KEY
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.fields import (
     JOB_NAME_CHARS_MAX,
@@ -28,7 +26,13 @@ from bunqueue.protocol.fields import (
     length_problem,
 )
 from bunqueue.protocol.group_fields import GROUP_PRIORITY_MAX, GroupId
-from bunqueue.protocol.large import json_chars
+from bunqueue.protocol.large import (
+    CHILDREN_KEY,
+    PARENT_KEY,
+    PARENT_QUEUE_KEY,
+    json_chars,
+    marks_of,
+)
 from bunqueue.protocol.options import DAY_MS, OPTION_FIELDS, OPTIONS, JobOptions, shared_options
 
 FLOW_JOBS_MAX: Final = 10_000  # wire.md 2.1.2
@@ -90,7 +94,7 @@ def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]
         queue_name: Any = given.get("queue")
         if _queue_name.problem("queue", queue_name):
             raise InvalidField(f"invalid flow queue: {_text(queue_name)}")
-        if not isinstance(own.get("data"), dict):
+        if marks_of(own.get("data")) is None:
             raise InvalidField("flow job data must be an object")
         if "name" in own and _job_name.problem("name", own["name"]):
             raise InvalidField(
@@ -237,17 +241,17 @@ def _check_edges(job_id: str, nodes: Mapping[str, _Node]) -> None:
             raise InvalidField(f"flow child not found: {child_id}")
         if nodes[child_id][1].get("parentId") != job_id:
             raise InvalidField(f"flow child {child_id} does not point back to parent {job_id}")
-    data = own["data"]
-    if children_ids and data.get(CHILDREN_KEY) != children_ids:
+    marks = marks_of(own["data"]) or {}
+    if children_ids and marks.get(CHILDREN_KEY) != children_ids:
         raise InvalidField(
             f"flow parent {job_id} children does not match the canonical flow topology"
         )
     if "parentId" in own:
-        _check_parent(job_id, own, data, nodes)
+        _check_parent(job_id, own, marks, nodes)
 
 
 def _check_parent(
-    job_id: str, own: Mapping[str, Any], data: Mapping[str, Any], nodes: Mapping[str, _Node]
+    job_id: str, own: Mapping[str, Any], marks: Mapping[str, Any], nodes: Mapping[str, _Node]
 ) -> None:
     parent_id = own["parentId"]
     if not isinstance(parent_id, str) or not parent_id:
@@ -257,7 +261,7 @@ def _check_parent(
         raise InvalidField(f"flow parent not found: {parent_id}")
     if job_id not in parent[4]:
         raise InvalidField(f"flow parent {parent_id} does not own child {job_id}")
-    if data.get(PARENT_KEY) != parent_id or data.get(PARENT_QUEUE_KEY) != parent[0]:
+    if marks.get(PARENT_KEY) != parent_id or marks.get(PARENT_QUEUE_KEY) != parent[0]:
         raise InvalidField(f"flow child {job_id} metadata does not match parent {parent_id}")
 
 

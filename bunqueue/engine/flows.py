@@ -25,7 +25,7 @@ from bunqueue.engine.events import announce, emit
 from bunqueue.engine.failures import REMOVE, child_failed, policy_of
 from bunqueue.engine.job import Job, keep_timeline, note
 from bunqueue.engine.keys import LIVE
-from bunqueue.engine.listing import CHILDREN_KEY, Listing
+from bunqueue.engine.listing import Listing
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.places import forget, requeue, stop_ttl, take_out
 from bunqueue.engine.slices import Work, parts
@@ -40,13 +40,12 @@ from bunqueue.engine.undo import (
 )
 from bunqueue.errors import InvalidField, NotFound, Refused, WrongPlace
 from bunqueue.protocol.codec import pack, unpack
+from bunqueue.protocol.large import CHILDREN_KEY, PARENT_KEY, PARENT_QUEUE_KEY, marks_of
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
 PENDING: Final = "pending"  # what 0.1.x clients call a parent that is still to come, wire.md 9
-PARENT_KEY: Final = "__parentId"
-PARENT_QUEUE_KEY: Final = "__parentQueue"
 OWN_PARENT: Final = "A job cannot be its own parent"
 FLOW_KEYS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY, "__flowParentId", "__flowParentIds")
 # How many children are dealt with between two looks at what was spent, and what one costs:
@@ -67,15 +66,15 @@ def linked_parent(own: Mapping[str, Any]) -> str | None:
     """Return the id of the parent that a push is truly linked to, or None.
 
     Args:
-        own: The push, with its data not yet packed.
+        own: The push, with its data as it came.
     """
     parent_id = own.get("parentId")
     if not parent_id or parent_id == PENDING:
         return None
-    data = own.get("data")
-    if not isinstance(data, dict) or data.get(PARENT_KEY) != parent_id:
+    marks = marks_of(own.get("data"))
+    if marks is None or marks.get(PARENT_KEY) != parent_id:
         return None
-    return parent_id if isinstance(data.get(PARENT_QUEUE_KEY), str) else None
+    return parent_id if isinstance(marks.get(PARENT_QUEUE_KEY), str) else None
 
 
 def link_refusal(
@@ -89,7 +88,7 @@ def link_refusal(
         return f"Parent job not found: {parent_id}"
     if parent.place not in (QUEUED, PARKED):
         return _not_linkable(parent_id)
-    queue_name = own["data"][PARENT_QUEUE_KEY]
+    queue_name = (marks_of(own["data"]) or {})[PARENT_QUEUE_KEY]
     if parent.queue.name == queue_name:
         return None
     return f"Parent job {parent_id} belongs to queue {parent.queue.name}, not {queue_name}"

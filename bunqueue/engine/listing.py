@@ -7,11 +7,9 @@ child is appended there; what remains is one copy of the bytes, and the push tak
 """
 
 from collections.abc import Collection
-from typing import Final
 
 from bunqueue.protocol.codec import pack, unpack
-
-CHILDREN_KEY: Final = "__childrenIds"
+from bunqueue.protocol.large import CHILDREN_KEY
 
 
 class Listing:

@@ -80,18 +80,34 @@ class Packed:
         json_chars: Length of its JSON form, or None if it is short enough to be counted in one go.
         name: A string that it has under ``name``, or None.
         nameless: The same payload without that string, or None.
+        marks: What it has under the keys that tie jobs to each other; None if it is no map.
 
-    Both are None as well where the request has a name of its own.
+    Name and nameless are None as well where the request has a name of its own.
     """
 
-    __slots__ = ("packed", "json_chars", "name", "nameless")
+    __slots__ = ("packed", "json_chars", "name", "nameless", "marks")
 
     def __init__(self, packed: bytes, json_chars: int | None) -> None:
         self.packed = packed
         self.json_chars = json_chars
         self.name: str | None = None
         self.nameless: Packed | None = None
+        self.marks: dict[str, Any] | None = None
 
+
+def marks_of(payload: Any) -> dict[str, Any] | None:
+    """Return a map that has what a payload has under the keys that tie jobs; None if it is none."""
+    if payload.__class__ is Packed:
+        marks: dict[str, Any] | None = payload.marks
+        return marks
+    return payload if isinstance(payload, dict) else None
+
+
+# Keys of data that are the broker's own (``engine/flows.py``).
+PARENT_KEY: Final = "__parentId"
+PARENT_QUEUE_KEY: Final = "__parentQueue"
+CHILDREN_KEY: Final = "__childrenIds"
+_MARKS: Final = (PARENT_KEY, PARENT_QUEUE_KEY, CHILDREN_KEY)
 
 _NONE: Final = object()  # no key
 _ONE_DIGIT: Final = bytes(range(10))
@@ -382,6 +398,8 @@ def pack_payloads(request: Any, opened: list[Container]) -> Steps:
             packed = yield from pack_large(payload, known)
             holder[key] = packed
             is_named = isinstance(holder, dict) and holder.get(name_key) is not None
+            if isinstance(payload, dict):
+                packed.marks = {key: payload[key] for key in _MARKS if key in payload}
             if not is_named and isinstance(payload, dict):
                 inner = payload.get("name")
                 if isinstance(inner, str):
@@ -404,6 +422,13 @@ def _of_jobs(request: dict[str, Any]) -> Iterator[Place]:
         yield entry, "data" if isinstance(entry, dict) and "data" in entry else None
 
 
+def _of_flow(request: dict[str, Any]) -> Iterator[Place]:
+    jobs = request.get("jobs")
+    for job in jobs if isinstance(jobs, list) else ():
+        entry = job.get("input") if isinstance(job, dict) else None
+        yield entry, "data" if isinstance(entry, dict) and "data" in entry else None
+
+
 def _of_results(request: dict[str, Any]) -> Iterator[Place]:
     results = request.get("results")
     if isinstance(results, list):
@@ -415,6 +440,7 @@ def _of_results(request: dict[str, Any]) -> Iterator[Place]:
 PAYLOADS: Final = {
     "PUSH": _at("data"),
     "PUSHB": _of_jobs,
+    "PUSHF": _of_flow,
     "ACK": _at("result"),
     "ACKB": _of_results,
     "Update": _at("data"),

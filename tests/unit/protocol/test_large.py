@@ -272,8 +272,13 @@ def test_what_was_opened_is_packed_and_counted_as_in_one_go(
         ({"cmd": "ACK", "result": ...}, lambda request: request["result"]),
         ({"cmd": "ACKB", "results": [1, ...]}, lambda request: request["results"][1]),
         ({"cmd": "PUSHB", "jobs": [5, {"data": ...}]}, lambda request: request["jobs"][1]["data"]),
+        (
+            {"cmd": "PUSHF", "jobs": [5, {"input": 5}, {"input": {"data": ...}}]},
+            lambda request: request["jobs"][2]["input"]["data"],
+        ),
+        ({"cmd": "Cron", "name": "c", "data": ...}, lambda request: request["data"]),
     ],
-    ids=["PUSH", "ACK", "ACKB", "PUSHB"],
+    ids=["PUSH", "ACK", "ACKB", "PUSHB", "PUSHF", "Cron"],
 )
 def test_a_large_payload_is_packed_before_its_command_runs(
     request_: Any, of: Any, name: dict[str, str]

@@ -201,6 +201,48 @@ def test_a_large_frame_is_decoded_in_slices_and_what_follows_waits_for_it(talk: 
     assert 20_000 == len(replies[1]["ids"])
 
 
+def settled(talk: Talk) -> list[Any]:
+    """Return the answers once all that is done in slices is through."""
+    while talk.broker.engine.works.ring:
+        talk.broker.engine.tick(talk.connection.now())
+        talk.connection.resume()
+    return talk.line.take()
+
+
+@pytest.mark.parametrize("command", ["PUSH", "PUSHB"])
+def test_a_child_with_large_data_is_linked_to_its_parent(talk: Talk, command: str) -> None:
+    """Its data was packed by then, and nobody saw the parent's id in it: that did not wait."""
+    engine = talk.broker.engine
+    (reply,) = talk.say(push(data={"kind": "parent"}, name="n"))
+    data = {"x": [1] * 200_000, "__parentId": reply["id"], "__parentQueue": "emails"}
+    entry = {"name": "n", "parentId": reply["id"], "data": data}
+    fields = entry if command == "PUSH" else {"jobs": [entry]}
+
+    answers = talk.say(frame({"cmd": command, "queue": "emails", **fields})) + settled(talk)
+    (child_id,) = answers[0].get("ids") or (answers[0]["id"],)
+
+    assert "waiting-children" == engine.state(reply["id"], talk.connection.now())
+    assert [child_id] == list(engine.index.get(reply["id"]).extra.children_ids)
+
+
+def test_a_flow_of_large_data_is_packed_in_slices_and_checked_all_the_same(talk: Talk) -> None:
+    many = [1] * 200_000
+    link = {"__parentId": "p", "__parentQueue": "emails", "x": many}
+    own = {"data": {"__childrenIds": ["c"], "x": many}, "childrenIds": ["c"], "dependsOn": ["c"]}
+    jobs = [
+        {"id": "p", "queue": "emails", "input": own},
+        {"id": "c", "queue": "emails", "input": {"data": link, "parentId": "p"}},
+    ]
+    (taken,) = talk.say(frame({"cmd": "PUSHF", "jobs": jobs})) + settled(talk)
+    jobs[1]["id"] = jobs[0]["id"] = "other"
+    link["__parentId"] = "q"
+    (refused,) = talk.say(frame({"cmd": "PUSHF", "jobs": jobs[1:]})) + settled(talk)
+
+    assert taken["ok"], taken
+    assert many == taken["data"]["jobs"][1]["data"]["x"]
+    assert not refused["ok"]
+
+
 def test_a_peer_that_goes_while_its_frame_is_decoded_pushes_nothing(talk: Talk) -> None:
     jobs = [{"data": {"n": n}} for n in range(50_000)]
     talk.say(frame({"cmd": "PUSHB", "queue": "emails", "jobs": jobs}))
