@@ -112,7 +112,7 @@ def read_url(url: object) -> Target:
     Raises:
         InvalidField: It is missing, too long, no URL, or of another scheme.
     """
-    if not url:
+    if url in (None, "", 0, []):  # what JavaScript takes for empty
         raise InvalidField("Webhook URL is required")
     if not isinstance(url, str):
         raise InvalidField("Invalid URL format")

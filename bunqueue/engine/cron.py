@@ -179,8 +179,8 @@ class Cron:
         given = dict(definition.job_options or {})
         if definition.key is not None:
             given["uniqueKey"] = definition.key
-            if definition.dedup:
-                given["dedup"] = definition.dedup
+        if definition.dedup:
+            given["dedup"] = definition.dedup
         given["priority"] = definition.priority
         self.own = given
         self.options: JobOptions = shared_options(given)

@@ -36,6 +36,7 @@ Request = dict[str, Any]
 
 PACE_S = 0.0015  # between two steps, so that no two of them share a millisecond
 SETTLE_S = 0.03  # for what a server does after it has answered: events, a closed connection
+PARKED_MS = 500  # longer than what other peers do while one waits
 DRAIN_COUNT = 200  # more than a sequence can leave in a queue
 NOBODY = "nobody"
 READER = "reader"
@@ -84,7 +85,7 @@ class Side:
         self._early: dict[str, dict[Any, Any]] = {}
         self.kept: dict[str, str] = {}
         self.held: list[str] = []
-        self._sent: Request = {}
+        self.sent: Request = {}
         self._tokens: dict[str, list[str]] = {}
         self.normalise = Normaliser()
         self.start = time.time() * 1000
@@ -96,7 +97,7 @@ class Side:
         if "reqId" in step:
             request["reqId"] = step["reqId"]
         if peer != READER:
-            self._sent = request
+            self.sent = request
         self._link(peer).send(frame(_plain(request)))
         return request
 
@@ -166,7 +167,7 @@ class Side:
         return value
 
     def _sent_value(self, name: str) -> Any:
-        value: Any = self._sent
+        value: Any = self.sent
         for key in name.split(":"):
             value = value[int(key)] if isinstance(value, list) else value.get(key)
         return value
@@ -262,7 +263,8 @@ class Play:
             else:
                 yield self._tell(step["peer"], step, is_asked=True)
                 time.sleep(_rest_s(step["send"]))
-                for request in reads_after(step["send"]):
+                # Not what a pull gets meanwhile whose answer nobody has judged yet.
+                for request in () if self._awaited else reads_after(step["send"]):
                     yield self._tell(READER, {"send": request}, is_asked=False)
         yield from self._hear_awaited()
         for request in self._reads_at_the_end():
@@ -278,14 +280,16 @@ class Play:
 
     def _hear_awaited(self, peer: str | None = None) -> Iterator[Told]:
         """Waits for the answers that were not awaited yet, of one peer or of all."""
-        last = self._step
-        awaited, self._awaited = self._awaited, []
-        for number, step, sent in awaited:
-            if peer in (None, step["peer"]):
-                self._step = number
-                yield self._heard(step["peer"], step, sent, is_asked=True)
-            else:
-                self._awaited.append((number, step, sent))
+        last, awaited = self._step, self._awaited
+        self._awaited = [each for each in awaited if peer not in (None, each[1]["peer"])]
+        heard = [each for each in awaited if peer in (None, each[1]["peer"])]
+        for self._step, step, sent in heard:
+            yield self._heard(step["peer"], step, sent, is_asked=True)
+        for self._step, step, sent in heard:
+            for side, request in zip(self._sides, sent, strict=True):
+                side.sent = request
+            for request in reads_after(step["send"]):
+                yield self._tell(READER, {"send": request}, is_asked=False)
         self._step = last
 
     def _tell(self, peer: str, step: Step, *, is_asked: bool) -> Told:

@@ -26,6 +26,7 @@ from loadtests.differences.reasons.families import (
     linked_though_failed,
     met_stays_met,
     nothing_to_wait_for,
+    parent_counts,
     runs_again,
     too_old,
 )
@@ -67,6 +68,7 @@ from loadtests.differences.reasons.turns import (
     cleaned_in_order,
     due_by_chance,
     joined_when_due,
+    overtaken,
     tied,
     used_up,
 )
@@ -283,6 +285,11 @@ RULES: tuple[Rule, ...] = (
     Rule("engine.md 6.2 B", "keepLogs counts; 2.9.5 stores it", keep_logs),
     Rule("wire.md 2.2 [F]", "the log of a job that is gone is gone", logs_of_nobody),
     Rule(
+        "engine.md 14 I43",
+        "every failure for good is counted, that by a child too",
+        parent_counts,
+    ),
+    Rule(
         "wire.md 2.1.2",
         "the reply shows the jobs as admitted; in 2.9.5 also that a waiting pull took one",
         handed_out_at_once,
@@ -395,4 +402,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("engine.md 9 B", "Drain is told as drained", only_we_tell("drained")),
     Rule("engine.md 9 B", "a replaced or expired job is told as removed", only_we_tell("removed")),
+    Rule(
+        "wire.md 1.5",
+        "pipelined commands take effect in their order; in 2.9.5 one overtakes the other",
+        overtaken,
+        parts=True,
+    ),
 )

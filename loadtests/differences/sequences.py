@@ -12,7 +12,7 @@ from typing import Any
 
 from bunqueue.commands import COMMANDS
 from bunqueue.protocol.options import OPTIONS
-from loadtests.differences.playing import Request, Step
+from loadtests.differences.playing import PARKED_MS, Request, Step
 from loadtests.differences.values import (
     GROUPS,
     SPAN_MS,
@@ -25,7 +25,6 @@ from loadtests.differences.values import (
 
 STEPS_MIN, STEPS_MAX = 20, 60
 FAMILY_CHANCE = 0.4
-PARKED_MS = 500  # longer than what the other peer does meanwhile
 PEERS = ("a", "b")
 
 # What a sequence can be about -> the job options that belong to it.
@@ -158,7 +157,7 @@ def sequence(seed: str) -> list[Step]:
             pipelined = rng.randint(1, 5) if chooser.has("bursts", 0.1) else 0
             steps += [_step(chooser, rng.choices(names, weights)[0]) for _ in range(pipelined + 1)]
             for step in steps[len(steps) - pipelined - 1 : -1]:
-                step |= {"peer": steps[-1]["peer"], "later": "spoiled" not in step}
+                step |= {"peer": steps[-1]["peer"], "later": not step.keys() & {"spoiled", "keep"}}
     return steps[:size]
 
 

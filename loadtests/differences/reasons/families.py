@@ -26,7 +26,7 @@ def too_old(spot: Spot) -> bool:
         counts = spot.theirs, spot.ours
         are_counts = all(type(each) is int for each in counts)
         return are_counts and counts[0] < counts[1] and _parked_of_old(spot)
-    if spot.cmd == "GetJobs" and isinstance(spot.theirs, list) and isinstance(spot.ours, list):
+    if spot.cmd == "GetJobs" and spot.key == "jobs" and isinstance(spot.theirs, list):
         listed = {job["id"] for job in spot.theirs}
         missing = [job for job in spot.ours if job["id"] not in listed]
         return bool(missing) and all(
@@ -74,6 +74,18 @@ def met_stays_met(spot: Spot) -> bool:
 _IN_LINE = ("waiting", "prioritized", "paused", "failed")
 
 
+def parent_counts(spot: Spot) -> bool:
+    """More jobs have failed here: parents whose children failed them."""
+    pair = spot.theirs, spot.ours
+    return (
+        spot.cmd in ("(totals)", "DashboardQueue", "Metrics")
+        and (spot.key in ("totalFailed", "failed") or "failed" in spot.request.values())
+        and all(type(each) is int for each in pair)
+        and pair[0] < pair[1]
+        and any(entry.get("failParentOnFailure") for _, _, entry in entries(spot.story))
+    )
+
+
 def failed_by_child(spot: Spot) -> bool:
     """The event of a parent that its child failed says that this is the end."""
     return (
@@ -86,6 +98,7 @@ def failed_by_child(spot: Spot) -> bool:
 def discard_is_a_failure(spot: Spot) -> bool:
     """A child was discarded, and its policy is applied."""
     children = {job_id for job_id, _, entry in entries(spot.story) if entry.get("parentId")}
+    children |= {told.sent["childId"] for told in spot.story.asked("UpdateParent")}
     discarded = [
         told
         for told in spot.story.asked("Discard")

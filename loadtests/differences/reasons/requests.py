@@ -24,7 +24,9 @@ def is_taken(spot: Spot) -> bool:
 
 
 def other_problem(spot: Spot) -> bool:
-    """Both refuse, we because of what was spoiled and they because of something else."""
+    """Both refuse, we because of what is mistyped and they because of something else."""
+    if "Job name must be" in spot.our_error and spot.their_error:
+        return True  # one inside data
     asked = _asks_for(spot.our_error)
     return bool(spot.spoiled and spot.their_error and asked and asked[1] == spot.spoiled)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from bunqueue.protocol.options import BACKOFF_MS_CAP
 from loadtests.differences.likeness import CLOCK_MS_MAX
+from loadtests.differences.playing import PARKED_MS
 from loadtests.differences.story import Spot, Story, job_at, same_batch
 
 # Between the moment at which a server looks at its clock, and that at which both have answered.
@@ -129,6 +130,16 @@ def all_active_count_parts(spot: Spot) -> bool:
         for reply in (spot.told.ours, spot.told.theirs)
     )
     return ours < theirs
+
+
+def overtaken(spot: Spot) -> bool:
+    """The command was pipelined: sent right behind another, or with another behind it."""
+    steps, number = spot.story.steps, spot.told.step
+    pair = steps[max(0, number - 1) : number + 1]
+    return (
+        any(step.get("later") and step["send"].get("timeout") != PARKED_MS for step in pair)
+        and len({step.get("peer") for step in pair}) == 1
+    )
 
 
 def used_up(spot: Spot) -> bool:

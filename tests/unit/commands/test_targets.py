@@ -109,7 +109,13 @@ def test_a_mapped_address_is_not_let_in_by_the_network_of_another_form() -> None
     assert not allowed.admits(read_url("http://x.lan/"), as_address("10.0.0.1"))
 
 
-@pytest.mark.parametrize("url", [None, "", False, 0])
+@pytest.mark.parametrize("url", [None, "", False, 0, []])
 def test_a_url_that_says_nothing_is_missing(url: object) -> None:
     with pytest.raises(InvalidField, match="Webhook URL is required"):
+        read_url(url)
+
+
+@pytest.mark.parametrize("url", [5, True, {}, ["http://example.org"], b"http://example.org"])
+def test_a_url_that_is_no_text_is_malformed(url: object) -> None:
+    with pytest.raises(InvalidField, match="Invalid URL format"):
         read_url(url)

@@ -338,6 +338,19 @@ def test_runs_end_at_the_limit_and_the_scheduler_goes_when_it_is_due_again(world
     assert [] == names(world)
 
 
+def test_jobs_without_a_key_show_the_policy_of_their_scheduler(world: World) -> None:
+    every(world, preventOverlap=False, dedup={"ttl": 5, "extend": True})
+    world.forward(MINUTE)
+
+    [job] = world.ok("GetJobs", queue="q")["jobs"]
+
+    assert (None, 5, True) == (
+        job["uniqueKey"],
+        job["deduplicationTtl"],
+        job["deduplicationExtend"],
+    )
+
+
 def test_a_run_is_left_out_while_the_last_job_lives(world: World) -> None:
     every(world, 5 * SECOND)
     world.forward(5 * SECOND)
