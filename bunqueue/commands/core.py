@@ -37,6 +37,7 @@ from bunqueue.protocol.options import (
     YEAR_MS,
     JobOptions,
     check_options,
+    is_truthy,
     sets_no_option,
     shared_options,
 )
@@ -288,7 +289,7 @@ def _pull(
         int(request["timeout"] or 0) if "timeout" in request else 0,
         owner if is_leased else None,
         None if ttl_ms is None else int(ttl_ms),
-        "detach" in request and bool(request["detach"]),
+        "detach" in request and is_truthy(request["detach"]),
         _terms(group) if group else None,
         peer.now(),
     )
@@ -371,7 +372,7 @@ def _result(value: Any) -> bytes | None:
 def ack(peer: Peer, request: Request) -> Reply:
     """Complete an active job; committed before the reply."""
     result = _result(request["result"]) if "result" in request else None
-    remove = bool(request.get("removeOnComplete"))
+    remove = "removeOnComplete" in request and is_truthy(request["removeOnComplete"])
     applied = peer.engine.ack(request["id"], request.get("token"), result, remove, peer.now())
     return OK if applied else ALREADY_FINALIZED
 
@@ -476,9 +477,9 @@ def fail(peer: Peer, request: Request) -> Reply:
         request["id"],
         request.get("token"),
         request.get("error"),
-        bool(request.get("unrecoverable")),
+        "unrecoverable" in request and is_truthy(request["unrecoverable"]),
         request.get("stack"),
-        bool(request.get("removeOnFail")),
+        "removeOnFail" in request and is_truthy(request["removeOnFail"]),
         peer.now(),
     )
     return OK if applied else ALREADY_FINALIZED

@@ -14,6 +14,7 @@ from bunqueue.engine.latency import Histogram
 from bunqueue.engine.slices import Work
 from bunqueue.protocol.codec import pack, pack_for
 from bunqueue.protocol.fields import Flag, Number, QueueName
+from bunqueue.protocol.options import is_truthy
 from bunqueue.protocol.replies import Reply
 
 JOBS_DEFAULT: Final = 10
@@ -98,7 +99,7 @@ def dashboard_queue(peer: Peer, request: Request) -> Work[Reply]:
         "priorityCounts": (yield from engine.counts_per_priority(name)),
         "timestamp": float(now),
     }
-    if request.get("includeJobs"):
+    if is_truthy(request.get("includeJobs")):
         limit = request.get("jobsLimit")
         most = JOBS_DEFAULT if limit is None else int(limit)
         most = JOBS_MAX if most < 0 else min(most, JOBS_MAX)

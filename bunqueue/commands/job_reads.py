@@ -14,6 +14,7 @@ from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, state_of
 from bunqueue.errors import NotFound, WrongPlace
 from bunqueue.protocol.codec import pack
 from bunqueue.protocol.fields import Anything, Flag, Number, OneOf, QueueName, Text, TextList
+from bunqueue.protocol.options import is_truthy
 from bunqueue.protocol.replies import Reply
 
 WAIT_MS_MAX = 600_000  # wire.md 2.2
@@ -102,7 +103,7 @@ def get_jobs(peer: Peer, request: Request) -> Work[Reply]:
         _states(request.get("state")),
         LIST_LIMIT_DEFAULT if limit is None else int(limit),
         max(0, int(request.get("offset") or 0)),
-        True if ascending is None else bool(ascending),
+        True if ascending is None else is_truthy(ascending),
         now,
     )
     # This filter alone shows the view in place of the state.

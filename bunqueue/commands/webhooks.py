@@ -8,6 +8,7 @@ from bunqueue.commands.targets import check_spelled, read_url
 from bunqueue.engine.webhooks import EVENTS, Webhook
 from bunqueue.errors import InvalidField, NotFound
 from bunqueue.protocol.fields import Anything, Flag, List, Text
+from bunqueue.protocol.options import is_truthy
 from bunqueue.protocol.replies import OK, Reply
 
 _VALID = tuple(EVENTS.values())
@@ -98,5 +99,5 @@ def list_webhooks(peer: Peer, _request: Request) -> Reply:
 )
 def set_webhook_enabled(peer: Peer, request: Request) -> Reply:
     """Switch a webhook on or off; off drops what waits for delivery."""
-    peer.engine.set_webhook_enabled(_id(request, "id"), bool(request.get("enabled")))
+    peer.engine.set_webhook_enabled(_id(request, "id"), is_truthy(request.get("enabled")))
     return OK

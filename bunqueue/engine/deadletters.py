@@ -14,6 +14,7 @@ from bunqueue.engine.queue import Queue
 from bunqueue.engine.slices import Work, consumed, parts
 from bunqueue.engine.states import FAILED, move
 from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
+from bunqueue.protocol.options import is_truthy
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -174,9 +175,9 @@ def _matches(job: Job, chosen: Mapping[str, Any], now: int) -> bool:
         return False
     if newer is not None and dead.entered_at < newer:
         return False
-    if chosen.get("retriable") and not _is_due(job, now):
+    if is_truthy(chosen.get("retriable")) and not _is_due(job, now):
         return False
-    return not chosen.get("expired") or _is_expired(job, now)
+    return not is_truthy(chosen.get("expired")) or _is_expired(job, now)
 
 
 def list_dead(

@@ -33,6 +33,7 @@ from bunqueue.engine.states import ACTIVE, COMPLETED, GONE, QUEUED, move
 from bunqueue.engine.successors import succeed
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember, write_again
 from bunqueue.errors import Refused
+from bunqueue.protocol.options import is_truthy
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -218,7 +219,7 @@ def ack_batch(
     for number, job in enumerate(jobs):
         token = tokens[number] if tokens is not None else None
         result = results[number] if results is not None else None
-        remove = bool(removes[number]) if removes is not None else False
+        remove = is_truthy(removes[number]) if removes is not None else False
         try:
             if job is not None and job.place == ACTIVE and token == job.token:
                 lock = job.queue.shard.lock

@@ -290,6 +290,14 @@ RULES: tuple[Rule, ...] = (
         parent_counts,
     ),
     Rule(
+        "wire.md 4.6",
+        "who replaces its own parent is told that there is none; 2.9.5 names a fault of its file",
+        lambda spot: (
+            spot.their_error.startswith("Flow parent is no longer persisted")
+            and spot.our_error.startswith("Parent job not found")
+        ),
+    ),
+    Rule(
         "wire.md 2.1.2",
         "the reply shows the jobs as admitted; in 2.9.5 also that a waiting pull took one",
         handed_out_at_once,

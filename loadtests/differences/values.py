@@ -197,7 +197,7 @@ def _stall_config(chooser: Chooser) -> dict[str, Any]:
 def _dlq_config(chooser: Chooser) -> dict[str, Any]:
     every = {
         "autoRetry": chooser.one([True, False, "yes"]),
-        "autoRetryInterval": chooser.one([3_600_000, SPAN_MS, 0, 2.5, -1, "7"]),
+        "autoRetryInterval": chooser.one([3_600_000, SPAN_MS, 2.5, -1, "7"]),
         "maxAutoRetries": chooser.one([0, 1, 3]),
         "maxAge": chooser.one([None, SPAN_MS, 604_800_000]),
         "maxEntries": chooser.one([0, 1, 2, 10_000]),

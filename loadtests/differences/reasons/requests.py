@@ -27,6 +27,8 @@ def other_problem(spot: Spot) -> bool:
     """Both refuse, we because of what is mistyped and they because of something else."""
     if "Job name must be" in spot.our_error and spot.their_error:
         return True  # one inside data
+    if spot.cmd == "PUSHF" and spot.spoiled and spot.their_error and spot.our_error:
+        return True
     asked = _asks_for(spot.our_error)
     return bool(spot.spoiled and spot.their_error and asked and asked[1] == spot.spoiled)
 

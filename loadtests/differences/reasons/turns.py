@@ -135,10 +135,12 @@ def all_active_count_parts(spot: Spot) -> bool:
 def overtaken(spot: Spot) -> bool:
     """The command was pipelined: sent right behind another, or with another behind it."""
     steps, number = spot.story.steps, spot.told.step
-    pair = steps[max(0, number - 1) : number + 1]
-    return (
-        any(step.get("later") and step["send"].get("timeout") != PARKED_MS for step in pair)
-        and len({step.get("peer") for step in pair}) == 1
+    peer = steps[number].get("peer")
+    return any(
+        step.get("later")
+        and step["peer"] == peer
+        and step["send"].get("timeout") != PARKED_MS  # one that waits for a job
+        for step in steps[max(0, number - 1) : number + 1]
     )
 
 

@@ -139,6 +139,13 @@ def test_retriable_are_those_whose_automatic_retry_is_due(world: World) -> None:
     assert ["a"] == letters(world, filter={"retriable": True})
 
 
+def test_an_empty_map_in_a_flag_of_a_filter_is_true(world: World) -> None:
+    bury(world)
+
+    assert [] == letters(world, filter={"retriable": {}})
+    assert [] == letters(world, filter={"expired": []})
+
+
 def test_expired_are_those_past_their_age(world: World) -> None:
     configure(world, maxAge=1_000)
     bury(world)
