@@ -25,9 +25,10 @@ def is_taken(spot: Spot) -> bool:
 
 def other_problem(spot: Spot) -> bool:
     """Both refuse, we because of what is mistyped and they because of something else."""
-    if "Job name must be" in spot.our_error and spot.their_error:
+    errors = spot.their_error, spot.our_error
+    if all(errors) and any("Job name must be" in error for error in errors):
         return True  # one inside data
-    if spot.cmd == "PUSHF" and spot.spoiled and spot.their_error and spot.our_error:
+    if all(errors) and spot.cmd == "PUSHF" and spot.spoiled:
         return True
     asked = _asks_for(spot.our_error)
     return bool(spot.spoiled and spot.their_error and asked and asked[1] == spot.spoiled)
