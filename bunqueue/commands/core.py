@@ -12,7 +12,7 @@ from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
-from bunqueue.engine.slices import Work
+from bunqueue.engine.slices import Work, weighed
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack, pack_foreign, pack_plain
 from bunqueue.protocol.fields import (
@@ -53,6 +53,7 @@ PLAIN_AT_ONCE_MAX: Final = 1_000  # the same for jobs without options
 # loadtests/hub.py push-batch, push-large.
 ENTRIES_PER_STEP: Final = 20
 ENTRY_US: Final = 8
+ITEMS_PER_ENTRY: Final = 32  # of the lists of its options, that take as long as it
 ENTRY_BYTES_PER_US: Final = 60
 ACKED_AT_ONCE_MAX: Final = 1_000  # jobs of an ACKB that are completed in one go: some ms
 IDS_PER_STEP: Final = 500  # of a larger one, as above: loadtests/hub.py ack-batch
@@ -197,11 +198,12 @@ def _push_many(peer: Peer, request: Request) -> Work[Reply]:
     engine = peer.engine
     entries: list[Entry] = []
     jobs = request["jobs"]
-    for begin in range(0, len(jobs), ENTRIES_PER_STEP):
-        checked = _entries(jobs[begin : begin + ENTRIES_PER_STEP], begin, engine)
-        jobs[begin : begin + len(checked)] = [None] * len(checked)  # to free all at once takes long
+    for some, weighs in weighed(list(jobs), ENTRIES_PER_STEP, _entry_weight):
+        begin = len(entries)
+        checked = _entries(some, begin, engine)
+        jobs[begin : begin + len(some)] = [None] * len(some)  # to free all at once takes long
         entries += checked
-        yield len(checked) * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
+        yield weighs * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
     ids = yield from engine.push_many(request["queue"], entries, peer.now())
     return _PUSHED_MANY + pack(ids)
 
@@ -223,6 +225,19 @@ def push_batch(peer: Peer, request: Request) -> Reply | Later:
     if ids.__class__ is list:
         return _PUSHED_MANY + pack(ids)
     return _put_off(ids, _PUSHED_MANY)
+
+
+def _entry_weight(entry: Any) -> int:
+    """Return as how many entries one counts that has long lists in its options."""
+    if entry.__class__ is not dict or sets_no_option(entry):
+        return 1
+    items = 0
+    for name, value in entry.items():
+        if name != "data" and (value.__class__ is list or value.__class__ is dict):
+            items += len(value)
+            if value.__class__ is dict:
+                items += sum([len(each) for each in value.values() if each.__class__ is list])
+    return 1 + items // ITEMS_PER_ENTRY
 
 
 def _has_options(entry: Any) -> bool:

@@ -38,6 +38,7 @@ from bunqueue.protocol.options import DAY_MS, OPTION_FIELDS, OPTIONS, JobOptions
 FLOW_JOBS_MAX: Final = 10_000  # wire.md 2.1.2
 FLOW_DATA_CHARS_MAX: Final = 67_108_864  # JSON characters of all jobs together, wire.md 2.1.2
 FLOW_ID_CHARS_MAX: Final = 1024
+EDGES_PER_STEP: Final = 8  # that are checked in the time of a job without any
 ORDERED_PER_STEP: Final = 8  # jobs whose order is checked in the time of one that is checked itself
 DATA_BYTES_UNCOUNTED: Final = 4096  # packed data this small counts by its bytes: near enough
 
@@ -113,9 +114,10 @@ def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]
             raise InvalidField("flow data is too large (max 64MB per atomic batch)")
         nodes[job_id] = (queue_name, own, depends_on, children_ids, frozenset(children_ids))
         yield FlowJob(job_id, queue_name, name, packed, options, own)
-    for job_id in nodes:
+    for job_id, node in nodes.items():
         _check_edges(job_id, nodes)
-        yield None
+        for _ in range(1 + (len(node[2]) + len(node[3])) // EDGES_PER_STEP):
+            yield None
     yield from _check_order(nodes)
 
 

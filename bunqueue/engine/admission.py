@@ -23,7 +23,7 @@ from bunqueue.engine.locks import in_order, wait_for
 from bunqueue.engine.places import stop_ttl, take_out
 from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.queue import Queue, Shard
-from bunqueue.engine.slices import COMMITTED, Work, parts
+from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
 from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, PARKED, QUEUED, move, state_of
 from bunqueue.engine.undo import Memory, place_in, put_back, remember
 from bunqueue.errors import InvalidField, Refused, StorageFailed
@@ -47,6 +47,9 @@ NO_IDS: Mapping[str, None] = {}
 ADMITTED_AT_ONCE: Final = 2_500  # of a batch
 OPTIONS_WEIGHT: Final = 8  # so many of them for one with options
 ADMITTED_PER_STEP: Final = 50
+NAMED_PER_STEP: Final = 1_000  # ids that are looked up, or noted
+NAMED_PER_US: Final = 1
+EDGES_PER_US: Final = 4
 ADMITTED_US: Final = 30
 PUBLISHED_US: Final = 10
 
@@ -241,7 +244,8 @@ def push_batch(
             shards.update(_others(engine, entry[3], custom_id))
         with in_order(shards):
             named = dict.fromkeys(filter(None, custom_ids))
-            _check_edges(engine, entries, custom_ids, named)
+            for _ in _check_edges(engine, entries, custom_ids, named):
+                pass
             for entry, custom_id in zip(entries, custom_ids, strict=True):
                 problem = _refusal(engine, queue, entry, custom_id, None, now)
                 if problem:
@@ -328,26 +332,45 @@ def push_many(
         StorageFailed: The backlog is full, or they could not be written.
     """
     owns = [own for _, _, _, own in entries]
-    ids, keys = _named(queue_name, owns)
-    now = yield len(entries)
+    given = len(owns) - owns.count(None)
+    ids: set[str] = set()
+    keys: set[tuple[str, str]] = set()
+    custom_ids: list[str | None] = []
+    edges = 0
+    has_parents = has_dependencies = has_ids_with_keys = False
+    if not given:
+        custom_ids = [None] * len(owns)
+        now = yield len(owns)
+    for some, weighs in weighed(owns if given else (), NAMED_PER_STEP, _edges_and_one):
+        of_some = _named(queue_name, some)
+        ids |= of_some[0]
+        keys |= of_some[1]
+        custom_ids += map(_custom_id, some)
+        edges += weighs - len(some)
+        for own in filter(None, some):
+            has_parents = has_parents or "parentId" in own
+            has_dependencies = has_dependencies or bool(own.get("dependsOn"))
+            has_ids_with_keys |= bool(own.get("uniqueKey") and _custom_id(own))
+        now = yield weighs // NAMED_PER_US
+    named = dict.fromkeys(filter(None, custom_ids))
     # From here on nobody comes in before the ids and keys are noted as this call's.
     while any(arrival.concerns(ids, keys) for arrival in engine.arriving):
         now = yield COMMITTED
-    weight = len(owns) + (OPTIONS_WEIGHT - 1) * (len(owns) - owns.count(None))
-    if weight <= ADMITTED_AT_ONCE or _is_entangled(engine, owns):
+    weight = len(owns) + (OPTIONS_WEIGHT - 1) * given + edges // dependencies.EDGES_PER_JOB
+    # Another job may answer for one on whom others depend; a proof changes with its successor.
+    is_entangled = (has_dependencies and has_ids_with_keys) or engine.graph.proofs.has_any(named)
+    if weight <= ADMITTED_AT_ONCE or is_entangled:
         answer = push_batch(engine, queue_name, entries, now)
         assert isinstance(answer, list)  # nothing arrives that it is about
         return answer
-    custom_ids = [None if own is None else _custom_id(own) for own in owns]
-    named = dict.fromkeys(filter(None, custom_ids))
-    are_plain = owns.count(None) == len(owns)
-    if not are_plain:
-        _check_edges(engine, entries, custom_ids, named)
     hidden: list[Hidden] = []
     with arriving(engine, named, keys, lambda: [job for job, *_ in hidden]):
+        if given:
+            for spent_us in _check_edges(engine, entries, custom_ids, named):
+                now = yield spent_us
         try:
             answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
-            by_parent = [] if are_plain else _linked(engine, hidden, entries, answer)
+            by_parent = _linked(engine, hidden, entries, answer) if has_parents else []
         except (Refused, StorageFailed):
             _withdraw_all(engine, hidden)
             raise
@@ -361,27 +384,18 @@ def push_many(
             if robbed is not None:
                 engine.storage.rewritten(robbed)
         _link_all(engine, by_parent, now)
-        is_durable = not are_plain and any([job.options.durable for job, *_ in hidden])
+        is_durable = bool(given) and any([job.options.durable for job, *_ in hidden])
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
-    for some in parts(hidden, ADMITTED_PER_STEP):
-        for job, ended, robbed, had_until, _ in some:
+    for hidden_some in parts(hidden, ADMITTED_PER_STEP):
+        for job, ended, robbed, had_until, _ in hidden_some:
             publish(engine, job, ended, robbed, had_until, now)
-        now = yield len(some) * PUBLISHED_US
+        now = yield len(hidden_some) * PUBLISHED_US
     return answer
 
 
-def _is_entangled(engine: "Engine", owns: Sequence[Mapping[str, Any] | None]) -> bool:
-    """Say whether something changes with one of the jobs that must change in the same batch."""
-    proofs_of = engine.graph.proofs
-    given = [own for own in owns if own is not None]
-    has_edges = any(own.get("dependsOn") for own in given)
-    for own in given:
-        custom_id = _custom_id(own)
-        # A proof; an entry that another job may answer for, on whom others depend.
-        if custom_id and (custom_id in proofs_of or (has_edges and own.get("uniqueKey"))):
-            return True
-    return False
+def _edges_and_one(own: Mapping[str, Any] | None) -> int:
+    return 1 + dependencies.edges_in(own)
 
 
 def _linked(
@@ -425,10 +439,17 @@ def _hide(
     now: int,
 ) -> Work[list[str]]:
     """Admit the jobs of a batch one after the other, invisible; return their ids."""
-    batch = _ids_to_come(engine, filter(None, custom_ids))
+    batch: dict[str, None] = {}
+    for some in parts(filter(None, custom_ids), NAMED_PER_STEP):
+        batch |= _ids_to_come(engine, some)
+        now = yield len(some) // EDGES_PER_US
     labelled: Counter[str] = Counter()
     ids: list[str] = []
-    for numbers in parts(range(len(entries)), ADMITTED_PER_STEP):
+
+    def weight(number: int) -> int:
+        return 1 + dependencies.edges_in(entries[number][3]) // dependencies.EDGES_PER_JOB
+
+    for numbers, weighs in weighed(range(len(entries)), ADMITTED_PER_STEP, weight):
         if engine.storage.is_refusing:
             raise backlog_is_full()
         queue = engine.open_queue(queue_name)
@@ -447,7 +468,7 @@ def _hide(
                     raise Refused(problem)
                 ids.append(_admit(engine, queue, entry, custom_id, now, batch, hidden))
                 batch.pop(custom_id or "", None)
-        now = yield len(numbers) * ADMITTED_US
+        now = yield weighs * ADMITTED_US
     return ids
 
 
@@ -489,31 +510,46 @@ def _check_edges(
     entries: Sequence[Entry],
     custom_ids: Sequence[str | None],
     batch: Mapping[str, None],
-) -> None:
+) -> Iterator[int]:
     """Refuse a batch in which a job cannot have its dependencies, its repetition or its parent.
 
     Each is asked of all entries before the next, as by 2.9.5: the first problem is the one told.
 
     Args:
         batch: Custom ids of this call.
+
+    Yields:
+        What was spent, us.
     """
-    own_ids = [(entry[3], own_id) for entry, own_id in zip(entries, custom_ids, strict=True)]
-    for number, (own, custom_id) in enumerate(own_ids):
-        if own is not None and own.get("dependsOn"):
-            problem = dependencies.refusal(engine, own, custom_id, batch)
-            if problem:
-                raise InvalidField(f"jobs[{number}]: {problem}")
-    for own, _ in own_ids:
-        if own is not None and own.get("repeat") is not None:
-            problem = repeats.refusal(own)
+    numbers = [number for number, entry in enumerate(entries) if entry[3] is not None]
+
+    def weight(number: int) -> int:
+        return _edges_and_one(entries[number][3])
+
+    for some, weighs in weighed(numbers, NAMED_PER_STEP, weight):
+        for number in some:
+            own = entries[number][3] or {}
+            if own.get("dependsOn"):
+                problem = dependencies.refusal(engine, own, custom_ids[number], batch)
+                if problem:
+                    raise InvalidField(f"jobs[{number}]: {problem}")
+        yield weighs // EDGES_PER_US
+    for some in parts(numbers, NAMED_PER_STEP):
+        for number in some:
+            own = entries[number][3] or {}
+            problem = repeats.refusal(own) if own.get("repeat") is not None else None
             if problem:
                 raise Refused(problem)
-    for own, custom_id in own_ids:
-        parent_id = None if own is None else linked_parent(own)
-        if own is not None and parent_id is not None:
-            problem = link_refusal(engine, own, parent_id, custom_id)
-            if problem:
-                raise Refused(problem)
+        yield len(some) // EDGES_PER_US
+    for some in parts(numbers, NAMED_PER_STEP):
+        for number in some:
+            own = entries[number][3] or {}
+            parent_id = linked_parent(own)
+            if parent_id is not None:
+                problem = link_refusal(engine, own, parent_id, custom_ids[number])
+                if problem:
+                    raise Refused(problem)
+        yield len(some) // NAMED_PER_US
 
 
 def _refusal(

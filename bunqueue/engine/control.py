@@ -7,14 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import claiming, deadletters, group_control, keys, metrics, reads
-from bunqueue.engine.dependencies import has_live_consumer, outlive, tie_again
+from bunqueue.engine.dependencies import has_live_consumer, outlive, tie_again, weight
 from bunqueue.engine.events import announce
 from bunqueue.engine.job import Job, note
 from bunqueue.engine.limits import RATE_DURATION_MS_DEFAULT, TokenBucket
 from bunqueue.engine.places import forget
 from bunqueue.engine.queue import Queue, Waiter
 from bunqueue.engine.settings import DlqConfig, StallConfig, config_to_wire, merged
-from bunqueue.engine.slices import Work, consumed, in_order, parts
+from bunqueue.engine.slices import Work, consumed, in_order, parts, weighed
 from bunqueue.engine.states import COMPLETED, FAILED, GONE, QUEUED, move
 from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 
@@ -238,14 +238,14 @@ def drain(engine: "Engine", queue_name: str, now: int) -> Work[int]:
         queue = engine.queues.get(queue_name)
         if queue is None:
             return count
-        for jobs in parts(queue.run_set.jobs(), REMOVED_PER_STEP):
+        for jobs, weighs in weighed(queue.run_set.jobs(), REMOVED_PER_STEP, weight):
             old = [job for job in jobs if job.seq <= last_seq]
             with queue.shard.lock:
                 _remove_all(engine, old, now)
                 queue.run_set.trim(old)
             count += len(old)
             is_found = is_found or bool(old)
-            now = yield len(old) * REMOVED_US + len(jobs) * LOOKED_AT_US
+            now = yield weighs * REMOVED_US
     assert queue is not None
     with queue.shard.lock:
         queue.run_set.tidy()
@@ -275,11 +275,11 @@ def obliterate(engine: "Engine", queue_name: str, now: int) -> Work[None]:
                 old = [job for job in old if job not in arriving]
             is_clear = is_clear and not old
             now = yield len(jobs) * LOOKED_AT_US
-            for some in parts(old, REMOVED_PER_STEP):
+            for some, weighs in weighed(old, REMOVED_PER_STEP, weight):
                 with queue.shard.lock:
                     _remove_all(engine, [job for job in some if job.place != GONE], now)
                     queue.run_set.trim(some)
-                now = yield len(some) * REMOVED_US
+                now = yield weighs * REMOVED_US
         present = engine.queues.get(queue_name)
         if present is None:
             return  # somebody else was faster
@@ -366,12 +366,12 @@ def clean(
         chosen = consumed(found)
     else:
         chosen = yield from in_order(consumed(found), _by_admission, most)
-    for jobs in parts(chosen, REMOVED_PER_STEP):
+    for jobs, weighs in weighed(chosen, REMOVED_PER_STEP, weight):
         with queue.shard.lock:
             still_meant = [job for job in jobs if is_meant(job)]
             _remove_all(engine, still_meant, now)
             ids += [job.id for job in still_meant]
-        now = yield len(jobs) * REMOVED_US
+        now = yield weighs * REMOVED_US
     return ids
 
 

@@ -8,10 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import keys
+from bunqueue.engine.dependencies import weight
 from bunqueue.engine.job import DeadLetter, Job, note
 from bunqueue.engine.places import forget, stop_ttl, take_out
 from bunqueue.engine.queue import Queue
-from bunqueue.engine.slices import Work, consumed, parts
+from bunqueue.engine.slices import Work, consumed, parts, weighed
 from bunqueue.engine.states import FAILED, move
 from bunqueue.engine.undo import light_memory, put_all_back, put_back, remember
 from bunqueue.protocol.options import is_truthy
@@ -268,13 +269,14 @@ def purge_dlq(engine: "Engine", queue_name: str, now: int) -> Work[int]:
     if queue is None:
         return 0
     count = 0
-    for jobs in parts(consumed(list(queue.failed.values())), MOVED_PER_STEP):
+    dead = consumed(list(queue.failed.values()))
+    for jobs, weighs in weighed(dead, MOVED_PER_STEP, weight):
         with queue.shard.lock:
             for job in jobs:
                 if job.place == FAILED:
                     _remove(engine, job, now)
                     count += 1
-        now = yield len(jobs) * REMOVED_US
+        now = yield weighs * REMOVED_US
     return count
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
 SETTLED_PER_SLICE: Final = 500  # consequences dealt with in one go: some ms
+EDGES_PER_JOB: Final = 8  # that are entered in the time of a job: loadtests/hub.py push-children
 FAILURES: Final = "flow_failures"
 
 Action = tuple[Callable[..., None], tuple[Any, ...]]
@@ -73,6 +74,19 @@ class Ties:
         copy.ignored = dict(self.ignored)
         copy.records = dict(self.records)
         return copy
+
+
+def edges_in(own: Mapping[str, Any] | None) -> int:
+    """Return how many others a push names in its lists."""
+    if own is None:
+        return 0
+    return len(own.get("dependsOn") or ()) + len(own.get("childrenIds") or ())
+
+
+def weight(job: Job) -> int:
+    """Return as how many jobs one counts when it is entered or taken out."""
+    extra = job.extra
+    return 1 + (len(extra.depends_on) + len(extra.children_ids)) // EDGES_PER_JOB
 
 
 def ties_of(job: Job) -> Ties:

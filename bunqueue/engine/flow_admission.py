@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bunqueue.engine import admission, dependencies
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
-from bunqueue.engine.slices import COMMITTED, Work, parts
+from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
 from bunqueue.engine.states import ADMITTED
 from bunqueue.errors import Refused
 from bunqueue.protocol.options import JobOptions
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # push-flow.
 STEP_US: Final = 1_000
 PLANNED_US: Final = 25
+EDGES_PER_US: Final = 4  # that are checked and made a map
 BYTES_PER_US: Final = 200  # of a payload that is checked and packed
 CHECKED_US: Final = 3
 JOBS_PER_STEP: Final = 50
@@ -83,6 +84,7 @@ def push_flow(
             jobs.append(_made(engine, planned, now))
             all_planned.append(planned)
             spent_us += PLANNED_US + len(planned.data) // BYTES_PER_US
+            spent_us += dependencies.edges_in(planned.own) // EDGES_PER_US
         if spent_us >= STEP_US:
             now = yield spent_us
             spent_us = 0
@@ -98,10 +100,10 @@ def push_flow(
     shown: list[bytes] = []
     with admission.arriving(engine, [job.id for job in jobs], (), lambda: jobs):
         yield spent_us + len(jobs)
-        for some in parts(jobs, JOBS_PER_STEP):
+        for some, weighs in weighed(jobs, JOBS_PER_STEP, dependencies.weight):
             _tie(engine, some, now)
             shown += map(show, some)
-            yield len(some) * TIED_US
+            yield weighs * TIED_US
         for job in jobs:
             if job.place == ADMITTED:  # it has not been obliterated meanwhile
                 engine.storage.added(job)

@@ -5,6 +5,7 @@ it is satisfied, also after a restart. A proof that a live job refers to is pinn
 that its consumer may still ask for; the others are kept newest first, without a result.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,11 @@ class Proofs:
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self.free or job_id in self.pinned
+
+    def has_any(self, job_ids: Mapping[str, None]) -> bool:
+        """Say whether there is a proof of one of the jobs."""
+        ids = job_ids.keys()
+        return not (ids.isdisjoint(self.free) and ids.isdisjoint(self.pinned))
 
     def __len__(self) -> int:
         return len(self.free) + len(self.pinned)

@@ -177,6 +177,22 @@ def parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
+def weighed(
+    items: Iterable[T], size: int, weight: Callable[[T], int]
+) -> Iterator[tuple[list[T], int]]:
+    """Yield the items in lists that weigh ``size``, or a bit more, and with each what it weighs."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        part.append(item)
+        total += weight(item)
+        if total >= size:
+            yield part, total
+            part, total = [], 0
+    if part:
+        yield part, total
+
+
 def consumed(items: list[T]) -> Iterator[T]:
     """Yield the items of a list and let go of each: freeing many jobs at the end takes long."""
     items.reverse()

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from bunqueue.commands import dispatch
+from bunqueue.engine.later import Later
 from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
-from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts
+from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts, weighed
 from bunqueue.engine.sweeps import NOTE_SLICES_MAX, NOTES_PER_SLICE
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
@@ -679,6 +681,58 @@ def test_a_large_batch_with_ids_and_keys_is_added_in_slices(world: World) -> Non
 
 
 # -- several at once ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", ["childrenIds", "dependsOn"])
+def test_jobs_that_name_many_others_are_admitted_and_removed_a_few_at_a_time(wire: str) -> None:
+    """Fifty jobs were entered together, whatever they named: two seconds for fifty thousand each.
+
+    The engine's own step is what is counted, so nothing is written here.
+    """
+    world = World()
+    first = world.ok("PUSHB", queue="first", jobs=entries(1_000))["ids"]
+    jobs = entries(40, **{wire: first})
+    request = {"cmd": "PUSHB", "queue": "q", "jobs": jobs}
+    later = dispatch(world.peer, request, is_large=True)
+    assert isinstance(later, Later)
+    answers: list[Any] = []
+    later.then(lambda answer, _commits: answers.append(answer))
+    admitted = [len(world.engine.index)]
+    while not answers:
+        turn(world)
+        admitted.append(len(world.engine.index))
+    gone = world.send("Obliterate", queue="q")
+    removed = [len(world.engine.index)]
+    while not gone.is_there:
+        turn(world)
+        removed.append(len(world.engine.index))
+
+    assert 1_040 == max(admitted)
+    assert 10 > max(after - before for before, after in pairwise(admitted))
+    assert 1_000 == removed[-1]
+    assert 30 > max(before - after for before, after in pairwise(removed))
+
+
+def test_a_flow_of_jobs_that_wait_for_many_is_tied_a_few_at_a_time(world: World) -> None:
+    ids = [f"j{number}" for number in range(300)]
+    jobs = [
+        {"id": job_id, "queue": "q", "input": {"data": {}, "dependsOn": ids[:number]}}
+        for number, job_id in enumerate(ids)
+    ]
+    answer = world.send("PUSHF", jobs=jobs)
+    edges = [0]
+    while not answer.is_there:
+        turn(world)
+        edges.append(sum(map(len, world.engine.graph.consumers.values())))
+
+    assert 300 * 299 // 2 == edges[-1]
+    assert 5_000 > max(after - before for before, after in pairwise(edges))
+
+
+def test_what_weighs_much_is_a_part_by_itself() -> None:
+    assert [([1, 1], 2), ([5], 5), ([1, 1], 2), ([1], 1)] == list(
+        weighed([1, 1, 5, 1, 1, 1], 2, lambda item: item)
+    )
 
 
 def turns(world: World, count: int = 1) -> None:
