@@ -61,7 +61,10 @@ class Families:
         for old in before.values():
             if old.seq in after:
                 continue
-            heir = next((job for job in fresh if _follows(old, job)), None)
+            # Whom the batch names with the same id may have been replaced within it.
+            keys = {job["uniqueKey"] for job in request.get("jobs", ())
+                    if job.get("customId") == old.id and job.get("uniqueKey")}  # fmt: skip
+            heir = next((job for job in fresh if _follows(old, job) or job.key[1] in keys), None)
             if heir is None:
                 raise Broken(f"{name} took {old} away, and nobody came in its place")
             self._heirs.append((old.seq, heir.seq))

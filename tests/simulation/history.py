@@ -132,6 +132,8 @@ class Run:
         self._pass(SETTLE_MS if world.storage.status()["error"] else 20)
         if writer.in_flight is not None or world.engine.works.unfinished:
             return
+        if any(cron.next_run <= world.now for cron in world.engine.list_crons()):
+            return  # it waits for another try of its own
         self.rules.look()
         before, control = self.rules.pictures, self.rules.control
         heard, was_told_late = dict(self.rules.heard), bool(world.engine.untold)

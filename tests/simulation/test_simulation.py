@@ -181,6 +181,43 @@ def test_runs_of_schedulers_that_ended_before_their_jobs_were_written_are_owed()
     )
 
 
+def test_a_job_may_take_the_place_of_one_that_takes_another_s_in_the_same_batch() -> None:
+    batch = {
+        "cmd": "PUSHB",
+        "queue": "q",
+        "jobs": [
+            {"uniqueKey": "l", "dependsOn": ["a"], "customId": "d"},
+            {"uniqueKey": "l", "dedup": {"replace": True}},
+        ],
+    }
+
+    run(
+        [
+            ("command", 1, {"cmd": "PUSH", "queue": "q", "jobId": "a"}, False),
+            ("command", 2, {"cmd": "PUSH", "queue": "r", "maxAttempts": 1, "jobId": "d"}, False),
+            ("command", 2, {"cmd": "PULLB", "queue": "r", "detach": True, "count": 4}, True),
+            ("crash", True, 5),
+            ("command", 2, batch, False),
+        ],
+        1,
+    )
+
+
+def test_a_scheduler_that_tries_again_is_not_what_a_failed_command_left_behind() -> None:
+    nightly = {"cmd": "Cron", "queue": "r", "name": "nightly", "jobName": "made by nightly",
+               "repeatEvery": 70, "maxLimit": 4, "immediately": True}  # fmt: skip
+
+    run(
+        [
+            ("disk", "dying", 0),
+            ("command", 0, nightly, True),
+            ("pass", 250),
+            ("try", {**nightly, "repeatEvery": 5_000}),
+        ],
+        1,
+    )
+
+
 def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "_uncomplete", lambda *_: None)
     noise: list[Step] = [("pass", 9), ("command", 1, {"cmd": "Pause", "queue": "r"}, True)]
