@@ -73,7 +73,7 @@ cdef enum:
 
 cdef str ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE
 cdef object DEFAULT_OPTIONS, _claim, _uncomplete, _complete_rest, _recount, _emit, _narrowed
-cdef object _publish, _withdraw, _park, _pulled, _pulled_many
+cdef object _publish, _withdraw, _park, _pulled, _pulled_many, _hold_waiters, _serve_held
 cdef object _names_part, _numbers_part, _pack_job, _options_of, _text_of
 cdef dict _names_parts
 cdef int64_t LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX
@@ -91,7 +91,7 @@ cdef learn():
     global NO_OPTIONS
     global ADMITTED, QUEUED, ACTIVE, COMPLETED, GONE, DEFAULT_OPTIONS, _claim, _uncomplete
     global _complete_rest, _publish, _withdraw, _park, _pulled, _pulled_many, _recount, _emit
-    global _narrowed
+    global _narrowed, _hold_waiters, _serve_held
     global _names_part, _names_parts, _numbers_part, _pack_job, _options_of, _text_of
     global LEASE_MS_DEFAULT, PULL_WAIT_MS_MAX, LOCK_TTL_MS_MAX, NAME_CHARS_MAX
     global ID_HEADER, CREATED, RUN, STARTED, COMPLETED_NIL, NO_EXTRA_PART, TIMELINE
@@ -106,6 +106,7 @@ cdef learn():
     ADMITTED, QUEUED = states.ADMITTED, states.QUEUED
     ACTIVE, COMPLETED, GONE = states.ACTIVE, states.COMPLETED, states.GONE
     _publish, _withdraw = admission.publish, admission.withdraw
+    _hold_waiters, _serve_held = claiming.hold_waiters, claiming.serve_held
     _park, _pulled, _pulled_many = claiming.park, core._pulled, core._pulled_many
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS
     NO_OPTIONS = (DEFAULT_OPTIONS, 0)
@@ -228,6 +229,14 @@ cdef class Core:
             self.storage.sync(_withdraw, args, publish_plain, durable=True)
         self.note(job)
         return job
+
+    cdef int after_commit(self, then) except -1:
+        """Have ``then(engine)`` called with what is shown by the commit to come."""
+        if self.notes is not None:
+            self.notes.wait_for(None, (self.engine,), then, False)
+        else:
+            self.storage.sync(None, (self.engine,), then)
+        return 0
 
     cdef Job made(
         self, QueueFields queue, name, bytes data, options, int priority, object now, str place
@@ -1362,6 +1371,8 @@ cdef class Runner:
         is_durable = is_durable and not core.is_memory
         if is_durable and core.notes is None and queue.waiters:
             return False  # as in `push`
+        if is_durable:
+            core.after_commit(_hold_waiters)
         for payload, given in entries:
             if is_durable:  # all of them become visible together
                 job = core.admit_durably(queue, payload[0], payload[1], given[0], given[1], now)
@@ -1369,9 +1380,11 @@ cdef class Runner:
                 job = core.admit(queue, payload[0], payload[1], given[0], given[1], now)
                 core.totals.pushed += 1
                 queue.events_total += 1
-                if queue.waiters:
-                    self.serve(queue, now)
             ids.append(job.id)
+        if is_durable:
+            core.after_commit(_serve_held)
+        elif queue.waiters:
+            self.serve(queue, now)
         self.begin(PUSHED_MANY)
         self.out.header(0x90, 0xDC, n)
         for job_id in ids:

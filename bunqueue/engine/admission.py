@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue import compiled
 from bunqueue.engine import dependencies, keys, proofs, repeats
+from bunqueue.engine.claiming import served_after
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
@@ -231,7 +232,10 @@ def push_batch(
         raise backlog_is_full()
     if not any(map(_own_of, entries)):
         with queue.shard.lock:
-            return _admit_all_plain(engine, queue, entries, now)
+            if not queue.waiters:
+                return _admit_all_plain(engine, queue, entries, now)
+            with served_after(engine):
+                return _admit_all_plain(engine, queue, entries, now)
     if engine.arriving:
         owns = [entry[3] for entry in entries if entry[3] is not None]
         later = _after_arrival(engine, owns, push_batch, queue_name, entries, now)
@@ -258,18 +262,19 @@ def push_batch(
             ids: list[str] = []
             twins: dict[str, str] = {}  # custom id -> who answers for it instead
             first_seq = engine.seq
-            for entry, custom_id in zip(entries, custom_ids, strict=True):
-                entry = _redirected(entry, twins)
-                job_id = _admit(engine, queue, entry, custom_id, now, batch, None, is_together)
-                ids.append(job_id)
-                batch.pop(custom_id or "", None)
-                if custom_id and job_id != custom_id:
-                    twins[custom_id] = job_id
-            if twins:  # the jobs before a twin have been told to wait for it
-                for job_id in ids:
-                    job = engine.index.get(job_id)
-                    if job is not None and job.seq > first_seq:
-                        dependencies.redirect(engine, job, twins)
+            with served_after(engine, is_together):
+                for entry, custom_id in zip(entries, custom_ids, strict=True):
+                    entry = _redirected(entry, twins)
+                    job_id = _admit(engine, queue, entry, custom_id, now, batch, None, is_together)
+                    ids.append(job_id)
+                    batch.pop(custom_id or "", None)
+                    if custom_id and job_id != custom_id:
+                        twins[custom_id] = job_id
+                if twins:  # the jobs before a twin have been told to wait for it
+                    for job_id in ids:
+                        job = engine.index.get(job_id)
+                        if job is not None and job.seq > first_seq:
+                            dependencies.redirect(engine, job, twins)
     if twins:
         dependencies.settle(engine, now)
     return ids
@@ -388,8 +393,9 @@ def push_many(
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
     for hidden_some in parts(hidden, ADMITTED_PER_STEP):
-        for job, ended, robbed, had_until, _ in hidden_some:
-            publish(engine, job, ended, robbed, had_until, now)
+        with served_after(engine):
+            for job, ended, robbed, had_until, _ in hidden_some:
+                publish(engine, job, ended, robbed, had_until, now)
         now = yield len(hidden_some) * PUBLISHED_US
     return answer
 

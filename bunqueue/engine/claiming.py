@@ -5,6 +5,8 @@ has to come back and ask. For what only time brings (a delay over, a rate token 
 per queue with waiters looks again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bunqueue import compiled
@@ -162,6 +164,9 @@ def claim(
 
 def serve(engine: "Engine", queue: Queue, now: int) -> None:
     """Serve the queue's waiters with what is claimable now; the shard is locked."""
+    if engine.unserved is not None:
+        engine.unserved[queue] = now
+        return
     waiters = queue.waiters
     run_set = queue.run_set
     refused: set[GroupTerms | None] = set()  # terms on which there is nothing to be had now
@@ -191,6 +196,37 @@ def serve(engine: "Engine", queue: Queue, now: int) -> None:
             refused.add(waiter.terms)
     if waiters:
         _look_again(engine, queue, now)
+
+
+def hold_waiters(engine: "Engine") -> None:
+    """Serve nobody until ``serve_held``: a batch comes in, and its best jobs are to go first."""
+    if engine.unserved is None:
+        engine.unserved = {}
+
+
+def serve_held(engine: "Engine") -> None:
+    """Serve those who could have been served since ``hold_waiters``."""
+    unserved, engine.unserved = engine.unserved, None
+    for queue, now in (unserved or {}).items():
+        serve(engine, queue, now)
+
+
+@contextmanager
+def served_after(engine: "Engine", is_committed: bool = False) -> Iterator[None]:
+    """Serve who waits only after the jobs that the block shows; nothing in it may wait.
+
+    Args:
+        is_committed: They are shown after their commit.
+    """
+    if is_committed:
+        engine.storage.sync(None, (engine,), hold_waiters)
+    hold_waiters(engine)
+    try:
+        yield
+    finally:
+        serve_held(engine)
+        if is_committed:
+            engine.storage.sync(None, (engine,), serve_held)
 
 
 def _next_one(waiters: dict[Waiter, None], refused: set[GroupTerms | None]) -> Waiter | None:

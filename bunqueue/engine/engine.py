@@ -210,6 +210,7 @@ class Engine(EngineFields):
         # connection -> id -> what it registered last
         self.workers_of: dict[Peer, dict[str, workers.RegisteredWorker]] = {}
         self.listeners: list[Listener] = []
+        self.unserved: dict[Queue, int] | None = None  # see ``claiming.hold_waiters``
         self.untold: dict[tuple[str, str], list[Event]] = {}
         self.subscriptions = subscriptions.Subscriptions(self)
         self.webhooks = webhooks.Webhooks()

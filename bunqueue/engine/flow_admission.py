@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bunqueue.engine import admission, dependencies
+from bunqueue.engine.claiming import served_after
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
@@ -169,8 +170,9 @@ def _tie(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
 
 def _show(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
     """Make jobs visible."""
-    for job in jobs:
-        admission.publish(engine, job, (), None, None, now)
+    with served_after(engine):
+        for job in jobs:
+            admission.publish(engine, job, (), None, None, now)
 
 
 def _withdraw(engine: "Engine", jobs: Sequence[Job], now: int) -> None:

@@ -82,6 +82,60 @@ def test_a_waiting_batch_ends_with_the_first_job(world: World) -> None:
     assert (1, 1) == (len(answer.reply["jobs"]), len(answer.reply["tokens"]))
 
 
+BATCHES: dict[str, list[dict[str, Any]]] = {
+    "options": [{"customId": "low"}, {"customId": "high", "priority": 9}],
+    "keys": [{"customId": "low", "uniqueKey": "k"}, {"customId": "high", "priority": 9}],
+    "durable": [{"customId": "low", "durable": True}, {"customId": "high", "priority": 9}],
+    "lifo": [{"customId": "low"}, {"customId": "high", "lifo": True}],
+    "large": [
+        *({"customId": f"low{number}", "durable": True} for number in range(40)),
+        {"customId": "high", "priority": 9},
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_a_waiting_pull_gets_the_best_job_of_a_batch(world: World, kind: str) -> None:
+    answer = world.poll()
+    world.ok("PUSHB", queue="q", jobs=BATCHES[kind])
+    world.settle()
+
+    assert "high" == answer.reply["job"]["id"]
+
+
+def test_a_waiting_pull_gets_the_best_job_of_a_flow(world: World) -> None:
+    answer = world.poll()
+    jobs = [
+        {"id": name, "queue": "q", "input": {"name": "n", "data": {}, "priority": priority}}
+        for name, priority in (("low", 0), ("high", 9))
+    ]
+    world.ok("PUSHF", jobs=jobs)
+    world.settle()
+
+    assert "high" == answer.reply["job"]["id"]
+
+
+@pytest.mark.parametrize("jobs", [[{}] * 3, [{"durable": True}] * 3, [{"priority": 1}] * 3])
+def test_a_waiting_batch_gets_all_that_a_batch_brings(
+    world: World, jobs: list[dict[str, Any]]
+) -> None:
+    answer = world.send("PULLB", queue="q", count=2, timeout=MINUTE)
+    other = world.send("PULLB", queue="q", count=2, timeout=MINUTE)
+    world.ok("PUSHB", queue="q", jobs=jobs)
+    world.settle()
+
+    assert (2, 1) == (len(answer.reply["jobs"]), len(other.reply["jobs"]))
+
+
+def test_after_a_batch_that_was_refused_waiting_pulls_are_served_again(world: World) -> None:
+    answer = world.poll()
+    world.error("PUSHB", queue="q", jobs=[{}, {"dependsOn": ["nobody"]}])
+    world.push(jobId="a")
+    world.settle()
+
+    assert "a" == answer.reply["job"]["id"]
+
+
 def test_a_paused_queue_hands_nothing_out(world: World) -> None:
     world.push()
     world.ok("Pause", queue="q")

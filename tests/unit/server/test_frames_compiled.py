@@ -357,6 +357,22 @@ def test_long_polls_are_parked_and_served_without_decoding() -> None:
     assert 1 == len(side.connection.parked)
 
 
+@pytest.mark.parametrize("jobs", [[{}, {"priority": 9}], [{"durable": True}, {"priority": 9}]])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_batch_is_there_before_who_waits_is_served(
+    jobs: list[dict[str, Any]], is_compiled: bool
+) -> None:
+    side = Side(is_compiled, False, False)
+    for request in (
+        {"cmd": "PULL", "queue": "q", "owner": "w", "timeout": 5000},
+        {"cmd": "PUSHB", "queue": "q", "jobs": jobs},
+    ):
+        side.say(frame_of(msgpack.packb(request)), True)
+
+    ((job_id, _),) = pulled_in(side.broker.engine)
+    assert 9 == side.broker.engine.index.get(job_id).priority
+
+
 def test_a_plain_life_is_run_without_decoding() -> None:
     """The comparison above says nothing if the compiled side handed every frame to Python."""
     side = Side(True, False, False)
