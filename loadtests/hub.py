@@ -358,6 +358,16 @@ def _list_crons(broker: Broker, queue: str, jobs: int) -> Measured:
     return lambda: broker.line.call("CronList")
 
 
+def _list_workers(broker: Broker, queue: str, jobs: int) -> Measured:
+    fields = {"name": "w", "queues": [queue]}
+    frames = [
+        _packed("RegisterWorker", {"workerId": f"{queue}-{n}", **fields}) for n in range(jobs)
+    ]
+    for begin in range(0, jobs, BATCH):
+        broker.line.call_packed(frames[begin : begin + BATCH])
+    return lambda: broker.line.call("ListWorkers")
+
+
 def _ack_batch(broker: Broker, queue: str, jobs: int) -> Measured:
     """Complete all jobs with one command."""
     _push(broker.line, queue, jobs)
@@ -429,6 +439,7 @@ SCENARIOS = (
     Row("push-groups", _push_groups, 10_000),
     Row("work-groups", _work_groups, 10_000),
     Row("list-crons", _list_crons, 10_000),
+    Row("list-workers", _list_workers, 10_000),
     Row("crons-due", _crons, 10_000, rounds=1),
     Row("push-depends-on", _depend, 10_000),
     Row("push-children", _push_children, EDGES_MAX),

@@ -200,7 +200,7 @@ def _push_many(peer: Peer, request: Request) -> Work[Reply]:
     jobs = request["jobs"]
     for some, weighs in weighed(list(jobs), ENTRIES_PER_STEP, _entry_weight):
         begin = len(entries)
-        checked = _entries(some, begin, engine)
+        checked = _entries(some, begin, engine, is_large=True)
         jobs[begin : begin + len(some)] = [None] * len(some)  # to free all at once takes long
         entries += checked
         yield weighs * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
@@ -245,12 +245,15 @@ def _has_options(entry: Any) -> bool:
     return entry.__class__ is dict and not sets_no_option(entry)
 
 
-def _entries(jobs: list[Any], first: int, engine: EngineFace) -> list[Entry]:
+def _entries(
+    jobs: list[Any], first: int, engine: EngineFace, is_large: bool = False
+) -> list[Entry]:
     """Return jobs of a batch, checked and packed.
 
     Args:
         first: Number of the first of them.
         engine: Whose settings hold for the payloads.
+        is_large: They may hold more than a small frame could.
 
     Raises:
         InvalidField: The first rule that one of them breaks.
@@ -268,20 +271,21 @@ def _entries(jobs: list[Any], first: int, engine: EngineFace) -> list[Entry]:
                 if len(data) <= PACKED_BYTES_SAFE:
                     entries.append((entry["name"], data, DEFAULT_OPTIONS, None))
                     continue
-            entries.append(_entry(entry, engine))
+            entries.append(_entry(entry, engine, is_large))
     except InvalidField as refusal:
         raise InvalidField(f"jobs[{first + len(entries)}]: {refusal}") from None
     return entries
 
 
-def _entry(entry: Any, engine: EngineFace) -> Entry:
+def _entry(entry: Any, engine: EngineFace, is_large: bool) -> Entry:
     """Return a job of a batch that is not of the commonest kind, checked and packed."""
     if entry.__class__ is not dict:
         raise InvalidField("job must be an object")
     problem = _check_entry(entry)
     options, own = DEFAULT_OPTIONS, None
     if problem is None and not sets_no_option(entry):
-        problem = length_problem(entry, OPTION_FIELDS) or check_options(entry)
+        problem = length_problem(entry, OPTION_FIELDS) if is_large else None
+        problem = problem or check_options(entry)
         if problem is None:
             options, own = shared_options(entry), entry
     if problem is not None:

@@ -3,14 +3,18 @@
 from typing import Any, Final
 
 from bunqueue.commands import core
+from bunqueue.commands.job_wire import list_header, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
 from bunqueue.engine.cron import EVERY_REFUSED, JOB_OPTIONS, Cron, Definition, known
+from bunqueue.engine.slices import Work
 from bunqueue.errors import InvalidField
+from bunqueue.protocol.codec import pack_for
 from bunqueue.protocol.fields import Anything, Flag, JobName, Map, Number, QueueName, Text
 from bunqueue.protocol.options import DEFAULT_OPTIONS, OPTION_FIELDS
 from bunqueue.protocol.replies import OK, Reply
 
+_CRONS: Final = b"\x82\xa2ok\xc3\xa5crons"
 _NAME: Final = {"name": Text(required=True, empty=False, doc="The scheduler's name.")}
 
 
@@ -127,6 +131,15 @@ def delete_cron(peer: Peer, request: Request) -> Reply:
 
 
 @command("CronList")
-def list_crons(peer: Peer, _request: Request) -> Reply:
+def list_crons(peer: Peer, _request: Request) -> Work[Reply]:
     """List all schedulers, in order of definition."""
-    return {"ok": True, "crons": [described(cron) for cron in peer.engine.list_crons()]}
+    return _CRONS + (yield from crons_listed(peer))
+
+
+def crons_listed(peer: Peer) -> Work[bytes]:
+    """Return the packed list of all schedulers."""
+    crons = peer.engine.list_crons()
+    count, (listed,) = yield from pack_listing(
+        (pack_for(described(cron), peer.int64),) for cron in crons
+    )
+    return b"".join((list_header(count), *listed))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bunqueue.commands.crons import described
+from bunqueue.commands.crons import crons_listed
 from bunqueue.commands.job_wire import list_header, narrowed, pack_listing
 from bunqueue.commands.metrics import BYTES_PER_MB
 from bunqueue.commands.peer import Peer
@@ -29,32 +29,39 @@ _DLQ_PREVIEW: Final = pack("dlqPreview")
 
 
 @command("DashboardOverview")
-def dashboard_overview(peer: Peer, _request: Request) -> Reply:
+def dashboard_overview(peer: Peer, _request: Request) -> Work[Reply]:
     """Return totals, rates, latencies, memory, workers and schedules."""
     now = peer.now()
     overview = peer.engine.overview(now)
     host = peer.host
-    workers = workers_listed(peer, now)
-    return {
-        "ok": True,
-        "data": {
-            "stats": overview["stats"],
-            "throughput": overview["throughput"],
-            "latency": _latency({name: getattr(host.latencies, name) for name in LATENCIES}),
-            "memory": {
-                name: round(size / BYTES_PER_MB) for name, size in host.memory_bytes().items()
-            },
-            "collections": overview["collections"],
-            "workers": {
-                "total": len(workers),
-                "active": sum(1 for worker in workers if worker["status"] == "active"),
-                "list": workers,
-            },
-            "crons": [described(cron) for cron in peer.engine.list_crons()],
-            "storage": host.storage_status(),
-            "timestamp": float(now),
-        },
+    of_workers = peer.engine.worker_stats(now)
+    workers = yield from workers_listed(peer, now)
+    crons = yield from crons_listed(peer)
+    before = {
+        "stats": overview["stats"],
+        "throughput": overview["throughput"],
+        "latency": _latency({name: getattr(host.latencies, name) for name in LATENCIES}),
+        "memory": {name: round(size / BYTES_PER_MB) for name, size in host.memory_bytes().items()},
+        "collections": overview["collections"],
     }
+    after = {"storage": host.storage_status(), "timestamp": float(now)}
+    counts = {name: of_workers[name] for name in ("total", "active")}
+    # A map of nine members, and in it one of three: their lists are packed already.
+    return b"".join(
+        (
+            _DATA,
+            b"\x89",
+            pack_for(before, peer.int64)[1:],
+            pack("workers"),
+            b"\x83",
+            pack_for(counts, peer.int64)[1:],
+            pack("list"),
+            workers,
+            pack("crons"),
+            crons,
+            pack_for(after, peer.int64)[1:],
+        )
+    )
 
 
 def _latency(histograms: dict[str, Histogram]) -> dict[str, Any]:

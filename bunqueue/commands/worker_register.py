@@ -2,12 +2,17 @@
 
 from typing import Any, Final
 
+from bunqueue.commands.job_wire import list_header, pack_listing
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command
+from bunqueue.engine.slices import Work
 from bunqueue.engine.workers import RegisteredWorker
+from bunqueue.protocol.codec import pack_for
 from bunqueue.protocol.fields import Number, Text, TextList
 from bunqueue.protocol.replies import Reply
 
+_DATA_WORKERS: Final = b"\x82\xa2ok\xc3\xa4data\x82\xa7workers"
+_STATS: Final = b"\xa5stats"
 _COUNT: Final = Number(integer=True, doc="As the worker counts; absent leaves it as it was.")
 
 
@@ -70,21 +75,25 @@ def unregister_worker(peer: Peer, request: Request) -> Reply:
 
 
 @command("ListWorkers")
-def list_workers(peer: Peer, _request: Request) -> Reply:
+def list_workers(peer: Peer, _request: Request) -> Work[Reply]:
     """List the registered workers, with sums over all."""
     now = peer.now()
-    workers = workers_listed(peer, now)
-    return {"ok": True, "data": {"workers": workers, "stats": peer.engine.worker_stats(now)}}
+    workers = yield from workers_listed(peer, now)
+    stats = pack_for(peer.engine.worker_stats(now), peer.int64)
+    return b"".join((_DATA_WORKERS, workers, _STATS, stats))
 
 
-def workers_listed(peer: Peer, now: int) -> list[dict[str, Any]]:
-    """Return every registered worker as ListWorkers and the dashboard show it."""
-    workers = []
-    for worker in peer.engine.list_workers():
+def workers_listed(peer: Peer, now: int) -> Work[bytes]:
+    """Return the packed list of all registered workers as ListWorkers and the dashboard show it."""
+
+    def shown(worker: RegisteredWorker) -> tuple[bytes]:
         status = "active" if peer.engine.is_fresh(worker, now) else "stale"
         uptime = max(0, now - worker.registered_at)
-        workers.append({"id": worker.id, **_described(worker, status), "uptime": uptime})
-    return workers
+        described = {"id": worker.id, **_described(worker, status), "uptime": uptime}
+        return (pack_for(described, peer.int64),)
+
+    count, (listed,) = yield from pack_listing(map(shown, peer.engine.list_workers()))
+    return b"".join((list_header(count), *listed))
 
 
 @command(

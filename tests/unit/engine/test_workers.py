@@ -179,6 +179,27 @@ def test_the_end_of_a_connection_looks_at_no_workers_but_its_own(world: World) -
     assert [stays] == list(world.engine.workers_of)
 
 
+@pytest.mark.parametrize("command", ["ListWorkers", "DashboardOverview"])
+def test_many_workers_are_listed_in_slices(world: World, command: str) -> None:
+    """Ten thousand took 0.1 s, and nobody else had a turn."""
+    for number in range(1_000):
+        register(world, workerId=f"w{number}")
+
+    answer = world.send(command)
+    turns = 0
+    while not answer.is_there:
+        world.engine.tick(world.now)
+        turns += 1
+
+    assert 2 <= turns
+    assert answer.reply is not None
+    data = answer.reply["data"]
+    found = data["workers"] if command == "ListWorkers" else data["workers"]["list"]
+    assert [f"w{number}" for number in range(1_000)] == [worker["id"] for worker in found]
+    counts = data["stats"] if command == "ListWorkers" else data["workers"]
+    assert (1_000, 1_000) == (counts["total"], counts["active"])
+
+
 def test_more_workers_than_there_is_room_for_push_the_longest_silent_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
