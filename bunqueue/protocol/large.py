@@ -50,6 +50,9 @@ ITEMS_PER_STEP: Final = 32  # of an opened container, packed or counted together
 # stored has fewer: its JSON form, at least three characters each, is bounded by 10 MiB.
 SPARSE_BYTES: Final = 16
 CONTAINERS_MAX: Final = FRAME_BYTES_MAX // SPARSE_BYTES
+# Members of one map, which is copied whole when it has outgrown its table: 40 ms for so many. One
+# with as many that may be stored has names of five characters at most.
+MEMBERS_MAX: Final = 1_048_576
 COPIED_PER_STEP: Final = 1_048_576  # bytes of one value
 FREED_PER_STEP: Final = 2_000
 FREED_BYTES_PER_STEP: Final = 16_384  # of the frame
@@ -113,6 +116,13 @@ _NONE: Final = object()  # no key
 _ONE_DIGIT: Final = bytes(range(10))
 _TWO_DIGITS: Final = bytes(range(100))
 _utf8: Final = getincrementaldecoder("utf-8")
+
+
+class TooManyMembers(BeyondBounds):
+    """A map would be too large."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"holds too large a map: more than {MEMBERS_MAX} members", value)
 
 
 class TooManyContainers(BeyondBounds):
@@ -192,6 +202,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
 
     Raises:
         TooManyContainers: It has more than ``CONTAINERS_MAX``, densely packed.
+        TooManyMembers: A map has more than ``MEMBERS_MAX``.
         NestedTooDeeply, InvalidFrame: As ``codec.decode``.
     """
     if len(body) <= WINDOW_BYTES:
@@ -199,7 +210,8 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
     reader = _Reader(body)
     root: list[Any] = []
     stack = [_Open(root, 1)]
-    is_too_deep = is_too_many = False
+    is_too_deep = False
+    excess: Callable[[object], BeyondBounds] | None = None
     found = 0
     while stack:
         top = stack[-1]
@@ -207,7 +219,7 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             yield from top.close()
             stack.pop()
             continue
-        if is_too_many and (len(stack) > 2 or isinstance(top.value, list)):
+        if excess and (len(stack) > 2 or isinstance(top.value, list)):
             yield from reader.skip(top.left)
             top.left = 0
             continue
@@ -221,12 +233,13 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             except NestedTooDeeply as error:
                 is_too_deep = True  # go on: the answer needs the reqId
                 items = error.value
-            top.add(items, is_too_many)
+            top.add(items, excess is not None)
             # At most so many; the marks stand inside text and numbers as well.
             containers = len(raw) - len(raw.translate(None, CONTAINER_MARKS))
             if containers > len(raw) // SPARSE_BYTES:
                 found += _containers_in(items)
-                is_too_many = found > CONTAINERS_MAX
+                if found > CONTAINERS_MAX:
+                    excess = TooManyContainers
             yield count * ITEM_US + len(raw) // BYTES_PER_US + containers // CONTAINERS_PER_US
             continue
         value, inside = yield from reader.open()
@@ -235,14 +248,16 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
             is_too_deep = True
             yield from reader.skip(inside)
             inside = 0
-        top.add([value], is_too_many)
+        top.add([value], excess is not None)
+        if isinstance(value, dict) and inside > 2 * MEMBERS_MAX:
+            excess = TooManyMembers
         if isinstance(value, (list, dict)):
             opened.append(value)
             stack.append(_Open(value, inside))
     reader.end()
     value = root[0]
-    if is_too_deep or is_too_many:
-        raise (TooManyContainers if is_too_many else NestedTooDeeply)(naming(value))
+    if is_too_deep or excess:
+        raise (excess or NestedTooDeeply)(naming(value))
     return value
 
 

@@ -176,6 +176,28 @@ def test_as_many_as_may_be_are_taken(what: str) -> None:
     assert refusal({"cmd": "PUSH", "data": DENSE[what]}, 300) is None
 
 
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_map_of_too_many_members_is_refused_by_the_request_id(
+    monkeypatch: pytest.MonkeyPatch, is_inside: bool
+) -> None:
+    """It is copied whole as it grows: for eight million members that took 0.3 s."""
+    monkeypatch.setattr(large, "MEMBERS_MAX", 3_000)
+    members = {f"{number:06d}": number for number in range(3_000)}
+    named = {"cmd": "PUSH", "reqId": "7"}
+    taken = {**named, "data": [members]} if is_inside else {**members, **named}
+    if not is_inside:
+        del taken["000000"], taken["000001"]
+    assert taken == decoded(msgpack.packb(taken))
+
+    members["more"] = 1
+    refused = {"data": [members], **named} if is_inside else {**members, **named}
+    with pytest.raises(large.TooManyMembers) as told:
+        decoded(msgpack.packb(refused))
+
+    assert named == told.value.request == told.value.value
+    assert "holds too large a map: more than 3000 members" == str(told.value)
+
+
 def test_members_of_the_request_itself_are_counted() -> None:
     assert refusal({f"{n:02d}": [] for n in range(300)} | {"reqId": 1}, 250) is not None
 
