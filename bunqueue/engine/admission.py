@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue import compiled
 from bunqueue.engine import dependencies, keys, proofs, repeats
-from bunqueue.engine.claiming import served_after
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.flows import OWN_PARENT, link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
@@ -234,7 +233,7 @@ def push_batch(
         with queue.shard.lock:
             if not queue.waiters:
                 return _admit_all_plain(engine, queue, entries, now)
-            with served_after(engine):
+            with engine.served_after():
                 return _admit_all_plain(engine, queue, entries, now)
     if engine.arriving:
         owns = [entry[3] for entry in entries if entry[3] is not None]
@@ -262,7 +261,7 @@ def push_batch(
             ids: list[str] = []
             twins: dict[str, str] = {}  # custom id -> who answers for it instead
             first_seq = engine.seq
-            with served_after(engine, is_together):
+            with engine.served_after(is_together):
                 for entry, custom_id in zip(entries, custom_ids, strict=True):
                     entry = _redirected(entry, twins)
                     job_id = _admit(engine, queue, entry, custom_id, now, batch, None, is_together)
@@ -393,7 +392,7 @@ def push_many(
         engine.storage.sync(_withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
     for hidden_some in parts(hidden, ADMITTED_PER_STEP):
-        with served_after(engine):
+        with engine.served_after():
             for job, ended, robbed, had_until, _ in hidden_some:
                 publish(engine, job, ended, robbed, had_until, now)
         now = yield len(hidden_some) * PUBLISHED_US

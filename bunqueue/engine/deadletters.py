@@ -246,7 +246,7 @@ def retry_dlq(
         chosen = yield from select(queue, filter, count, now)
     moved = 0
     for jobs in parts(chosen, MOVED_PER_STEP):
-        with queue.shard.lock:
+        with queue.shard.lock, engine.served_after():
             moved += sum(_revive_for_good(engine, job, now) for job in jobs)
         now = yield len(jobs) * MOVED_US
     return moved

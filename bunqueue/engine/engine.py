@@ -244,6 +244,7 @@ class Engine(EngineFields):
 
     pull = claiming.pull
     serve = claiming.serve
+    served_after = claiming.served_after
 
     ack = outcomes.ack
     ack_batch = outcomes.ack_batch

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bunqueue.engine import admission, dependencies
-from bunqueue.engine.claiming import served_after
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
 from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
@@ -170,7 +169,7 @@ def _tie(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
 
 def _show(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
     """Make jobs visible."""
-    with served_after(engine):
+    with engine.served_after():
         for job in jobs:
             admission.publish(engine, job, (), None, None, now)
 

@@ -260,8 +260,7 @@ class Play:
             else:
                 yield self._tell(step["peer"], step, is_asked=True)
                 time.sleep(_rest_s(step["send"]))
-                # Not what a pull gets meanwhile whose answer nobody has judged yet.
-                for request in () if self._awaited else reads_after(step["send"]):
+                for request in reads_after(step["send"]):
                     yield self._tell(READER, {"send": request}, is_asked=False)
         yield from self._hear_awaited()
         for request in self._reads_at_the_end():

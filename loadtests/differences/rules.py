@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from loadtests.differences.likeness import ABSENT
 from loadtests.differences.reasons.ends import (
+    half_a_millisecond,
     has_expired,
     in_backoff,
     limited_clean,
@@ -249,6 +250,12 @@ RULES: tuple[Rule, ...] = (
         parts=True,
     ),
     Rule("wire.md 2.1 [F]", "PULLB without a count takes one", no_count, parts=True),
+    Rule(
+        "wire.md 4.2",
+        "any timeout ends a run; in 2.9.5 one that is no whole number never does",
+        half_a_millisecond,
+        parts=True,
+    ),
     Rule(
         "wire.md 2.1 [F]",
         "ACKB forgets jobs with results or without",

@@ -60,6 +60,11 @@ def no_grace(spot: Spot) -> bool:
     return spot.cmd == "Clean" and "grace" not in spot.request
 
 
+def half_a_millisecond(spot: Spot) -> bool:
+    """A job was pushed whose time to run is no whole number."""
+    return any(isinstance(entry.get("timeout"), float) for _, _, entry in entries(spot.story))
+
+
 def named_state(spot: Spot) -> bool:
     """Clean was asked for one state of the queued ones, and the reference takes all."""
     states = ("delayed", "prioritized", "paused", "waiting", "wait")

@@ -122,7 +122,8 @@ def runs_again(spot: Spot) -> bool:
 
 def kept_for_consumers(spot: Spot) -> bool:
     """The result of a child that was removed, while somebody needs it."""
-    return spot.cmd == "GetResult" and spot.theirs is ABSENT and links(spot.story)
+    reads = spot.cmd == "GetResult" or (spot.cmd == "GetChildrenValues" and spot.ours is None)
+    return reads and spot.theirs is ABSENT and links(spot.story)
 
 
 def links(story: Story) -> bool:

@@ -123,7 +123,11 @@ def all_active_count(spot: Spot) -> bool:
 
 def all_active_count_parts(spot: Spot) -> bool:
     """We hand out less than the reference under a concurrency limit."""
-    if spot.cmd not in ("PULL", "PULLB") or not list(spot.story.asked("SetConcurrency")):
+    if not list(spot.story.asked("SetConcurrency")):
+        return False
+    if spot.cmd == "GetJobCounts" and spot.key == "active":  # a pull that waits got one
+        return bool(spot.ours < spot.theirs)
+    if spot.cmd not in ("PULL", "PULLB"):
         return False
     ours, theirs = (
         len(reply.get("jobs") or [job for job in (reply.get("job"),) if job])

@@ -34,8 +34,8 @@ def heartbeat_of_nobody(spot: Spot) -> bool:
 
 def row_is_active(spot: Spot) -> bool:
     """After a close, lists by state of the reference still go by the row of the run."""
-    by_state = spot.cmd == "GetJobs" and "state" in spot.request
-    if not by_state and spot.difference.path[:2] != ("data", "jobs"):
+    by_row = spot.cmd == "GetJobs" and ("state" in spot.request or spot.key == "startedAt")
+    if not by_row and spot.difference.path[:2] != ("data", "jobs"):
         return False
     return any(
         "close" in step and _had_pulled(spot.story, step["peer"], number)

@@ -127,6 +127,33 @@ def test_a_waiting_batch_gets_all_that_a_batch_brings(
     assert (2, 1) == (len(answer.reply["jobs"]), len(other.reply["jobs"]))
 
 
+def test_a_waiting_pull_gets_the_best_job_that_a_completion_releases(world: World) -> None:
+    world.push(jobId="first")
+    for job_id, priority in (("low", 0), ("high", 9)):
+        world.push(jobId=job_id, dependsOn=["first"], priority=priority)
+    world.pull()
+    answer = world.send("PULLB", queue="q", count=2, timeout=MINUTE)
+    world.ok("ACK", id="first")
+    world.settle()
+
+    assert ["high", "low"] == [job["id"] for job in answer.reply["jobs"]]
+
+
+def test_a_waiting_pull_gets_the_best_job_that_comes_back_from_the_dead_letters(
+    world: World,
+) -> None:
+    for job_id, priority in (("low", 0), ("high", 9)):
+        world.push(jobId=job_id, maxAttempts=1, priority=priority)
+    world.ok("PULLB", queue="q", count=2)
+    world.ok("FAIL", id="low")
+    world.ok("FAIL", id="high")
+    answer = world.send("PULLB", queue="q", count=2, timeout=MINUTE)
+    world.ok("RetryDlq", queue="q")
+    world.settle()
+
+    assert ["high", "low"] == [job["id"] for job in answer.reply["jobs"]]
+
+
 def test_after_a_batch_that_was_refused_waiting_pulls_are_served_again(world: World) -> None:
     answer = world.poll()
     world.error("PUSHB", queue="q", jobs=[{}, {"dependsOn": ["nobody"]}])
