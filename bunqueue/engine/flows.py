@@ -406,16 +406,21 @@ def kept_result(engine: "Engine", job_id: str) -> bytes | None:
 
 def failed_children(engine: "Engine", job_id: str) -> dict[str, str]:
     """Return ``queue:id`` -> error of the children after whose failure the job goes on."""
-    parent = _visible(engine, job_id)
-    ties = None if parent is None else parent.extra.flow
+    ties = _ties_of_unended(engine, job_id)
     return {} if ties is None else ties.failed
 
 
 def ignored_children(engine: "Engine", job_id: str) -> dict[str, str]:
     """Return ``queue:id`` -> error of the children whose failure the job ignores."""
-    parent = _visible(engine, job_id)
-    ties = None if parent is None else parent.extra.flow
+    ties = _ties_of_unended(engine, job_id)
     return {} if ties is None else ties.ignored
+
+
+def _ties_of_unended(engine: "Engine", job_id: str) -> Ties | None:
+    parent = _visible(engine, job_id)
+    if parent is None or parent.place in (COMPLETED, FAILED):
+        return None
+    return parent.extra.flow
 
 
 # -- data that belongs to the broker --------------------------------------------------------------

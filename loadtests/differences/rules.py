@@ -28,6 +28,7 @@ from loadtests.differences.reasons.families import (
     met_stays_met,
     nothing_to_wait_for,
     parent_counts,
+    parent_removed,
     runs_again,
     too_old,
 )
@@ -272,6 +273,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule("engine.md 14 I49", "a twin in a batch is told behind its owner", twin_told_second),
+    Rule(
+        "engine.md 3.3",
+        "an owner of the same batch answers for its twin; 2.9.5 refuses if that is parked",
+        lambda spot: (
+            spot.cmd == "PUSHB"
+            and spot.their_error.endswith("Duplicate unique_key (extended TTL)")
+            and not spot.our_error
+        ),
+        parts=True,
+    ),
+    Rule(
+        "engine.md 6.2",
+        "a parent that its child failed is removed if it is to be; 2.9.5 keeps it",
+        parent_removed,
+        parts=True,
+    ),
     Rule(
         "wire.md 0 [F]",
         "a refused request has done nothing; 2.9.5 stumbled in the middle of it",

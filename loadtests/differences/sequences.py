@@ -373,6 +373,8 @@ def _spoil(chooser: Chooser, request: Request) -> str | None:
     names = [name for name in target if name not in ("cmd", "$keep")]
     if request["cmd"] == "Heartbeat":  # what 2.9.5 adds to its totals stays there for good
         names = [name for name in names if name not in ("processed", "failed")]
+    if request["cmd"] == "Cron":  # 2.9.5 keeps one whose name is no text, and nobody can delete it
+        names = [name for name in names if name != "name"]
     if request["cmd"] not in NAME_CHECKED and "queue" in names:
         names.remove("queue")
     if request["cmd"] in ("PUSH", "PUSHB") and chooser.rng.random() < 0.5:

@@ -125,8 +125,9 @@ def all_active_count_parts(spot: Spot) -> bool:
     """We hand out less than the reference under a concurrency limit."""
     if not list(spot.story.asked("SetConcurrency")):
         return False
-    if spot.cmd == "GetJobCounts" and spot.key == "active":  # a pull that waits got one
-        return bool(spot.ours < spot.theirs)
+    if spot.cmd == "GetJobCounts":  # a pull that waits got one
+        fewer = {"active": spot.ours, "waiting": spot.theirs, "prioritized": spot.theirs}
+        return spot.key in fewer and fewer[spot.key] == min(spot.ours, spot.theirs)
     if spot.cmd not in ("PULL", "PULLB"):
         return False
     ours, theirs = (

@@ -141,6 +141,9 @@ def worker_moved(spot: Spot) -> bool:
     return theirs != ours
 
 
+_BRINGS_NOTHING = ("PULL", "PULLB", "PromoteJobs", "RetryDlq", "RetryCompleted", "Drain", "Clean")
+
+
 def resumed_nobody(spot: Spot) -> bool:
     """Resume of a queue of which nothing is known is in the journal of the reference."""
     if spot.cmd != "TrimEvents" or not all(type(each) is int for each in (spot.theirs, spot.ours)):
@@ -153,7 +156,7 @@ def resumed_nobody(spot: Spot) -> bool:
             if told.is_asked
             and told.sent.get("queue") == queue
             and COMMANDS[told.request["cmd"]].mutates
-            and told.request["cmd"] not in ("PULL", "PULLB")
+            and told.request["cmd"] not in _BRINGS_NOTHING
         ),
         None,
     )

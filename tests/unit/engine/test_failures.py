@@ -225,6 +225,32 @@ def test_fail_comes_before_continue_before_ignore_before_remove(world: World) ->
     assert [("failed", False), ("waiting", False), ("waiting", True)] == effects
 
 
+@pytest.mark.parametrize(
+    ("policy", "command"),
+    [
+        ("ignoreDependencyOnFailure", "GetIgnoredChildrenFailures"),
+        ("continueParentOnFailure", "GetFailedChildrenValues"),
+    ],
+)
+@pytest.mark.parametrize("end", [{"cmd": "ACK"}, {"cmd": "FAIL", "unrecoverable": True}])
+def test_errors_of_children_are_shown_until_the_parent_ends(
+    policy: str, command: str, end: dict[str, Any]
+) -> None:
+    world = World()
+    world.push(jobId="parent")
+    data = {"__parentId": "parent", "__parentQueue": "q"}
+    world.push(
+        jobId="child", priority=1, maxAttempts=1, parentId="parent", data=data, **{policy: True}
+    )
+    world.pull()
+    world.ok("FAIL", id="child", error="boom")
+    world.pull()
+
+    assert {"q:child": "boom"} == world.ok(command, id="parent")["values"]
+    world.ok(id="parent", **end)
+    assert {} == world.ok(command, id="parent")["values"]
+
+
 # -- every way to fail for good -------------------------------------------------------------------
 
 
