@@ -15,6 +15,7 @@ of them be freed (``let_go``) piece by piece too. A long string grows piece by p
 is ASCII for long and something else then is copied in one go.
 """
 
+import gc
 import sys
 from codecs import getincrementaldecoder
 from collections import deque
@@ -53,6 +54,11 @@ CONTAINERS_MAX: Final = FRAME_BYTES_MAX // SPARSE_BYTES
 # Members of one map, which is copied whole when it has outgrown its table: 40 ms for so many. One
 # with as many that may be stored has names of five characters at most.
 MEMBERS_MAX: Final = 1_048_576
+# The collector goes through what is young item by item: 70 ms for the longest list. It leaves alone
+# what is old (``server/main.py`` GC_THRESHOLDS): so a long list is made old while it is empty. (A
+# map of plain values is none of its business, one of others grows old as it is filled.)
+AGED_ITEMS_MIN: Final = 262_144
+AGED_US: Final = 2_000  # the collector looks at some thousand young objects
 COPIED_PER_STEP: Final = 1_048_576  # bytes of one value
 FREED_PER_STEP: Final = 2_000
 FREED_BYTES_PER_STEP: Final = 16_384  # of the frame
@@ -251,6 +257,9 @@ def decode_large(body: memoryview, opened: list[Container]) -> Steps:
         top.add([value], excess is not None)
         if isinstance(value, dict) and inside > 2 * MEMBERS_MAX:
             excess = TooManyMembers
+        if inside > AGED_ITEMS_MIN and isinstance(value, list):
+            gc.collect(1)
+            yield AGED_US
         if isinstance(value, (list, dict)):
             opened.append(value)
             stack.append(_Open(value, inside))

@@ -131,7 +131,8 @@ class Server:
         engine = self.broker.engine
         totals = engine.totals
         moves = totals.pushed + totals.pulled + totals.completed + totals.failed
-        memory.tidy(has_shrunk, len(engine.index), moves, engine.works.unfinished)
+        looked_at = len(engine.index) + len(engine.graph.consumers)
+        memory.tidy(has_shrunk, looked_at, moves, engine.works.unfinished)
 
     def connections(self) -> dict[str, int]:
         """Count the open connections by kind."""

@@ -83,6 +83,7 @@ engine.engine.Engine.waits: command: job_waits
 engine.engine.Engine.waits[]: command: job_waits
 engine.engine.Engine.logged: engine.reads.LOGGED_JOBS_MAX: logged_jobs
 engine.engine.Engine.successors: engine.successors.LINKS_MAX: repeat_links
+engine.engine.Engine.unserved: queue
 engine.engine.Engine.workers: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.workers_of: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.workers_of[]: engine.workers.WORKERS_MAX: workers
@@ -212,6 +213,7 @@ storage.writer.Frames._buffer: operation: backlog
 commands.job_wire._names: commands.job_wire.NAMES_PACKED_MAX: jobs
 commands.targets.AllowedTargets._names: setting
 commands.targets.AllowedTargets._networks: setting
+protocol.large.Packed.marks: fixed
 protocol.options.JobOptions.given: fixed
 protocol.options.JobOptions.given[]: fixed
 protocol.options.JobOptions.repeat: fixed
@@ -504,6 +506,22 @@ def test_every_bound_is_a_constant_or_a_live_thing() -> None:
             module, _, constant = part.rpartition(".")
             value = getattr(importlib.import_module(f"bunqueue.{module}"), constant)
             assert isinstance(value, int), f"{name} is bounded by {value!r}"
+
+
+def test_the_collector_is_told_of_edges_as_of_jobs(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each id that is waited for has a container of its own."""
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("bunqueue.server.memory.tidy", lambda *args: told.append(args))
+    engine = server.broker.engine
+    server._tidy(False)
+    engine.graph.consumers |= {str(number): {} for number in range(7)}
+    server._tidy(False)
+    engine.graph.consumers.clear()
+
+    (_, before, _, _), (_, after, _, _) = told
+    assert 7 == after - before
 
 
 def test_every_gauge_is_told(server: Server) -> None:
