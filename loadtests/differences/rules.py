@@ -323,6 +323,20 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "wire.md 2.1.2",
+        "a job of a flow has no custom id; 2.9.5 finds it by one whose job was drained",
+        lambda spot: (
+            spot.cmd == "GetJobByCustomId"
+            and spot.our_error == "Job not found"
+            and spot.told.theirs.get("job", {"customId": ""})["customId"] is None
+        ),
+    ),
+    Rule(
+        "engine.md 9 B",
+        "who waits is told the result of a job that is forgotten",
+        lambda spot: (spot.cmd, spot.key, spot.theirs) == ("WaitJob", "result", ABSENT),
+    ),
+    Rule(
+        "wire.md 2.1.2",
         "the reply shows the jobs as admitted; in 2.9.5 also that a waiting pull took one",
         handed_out_at_once,
     ),
