@@ -526,35 +526,28 @@ def _check_edges(
     Yields:
         What was spent, us.
     """
-    numbers = [number for number, entry in enumerate(entries) if entry[3] is not None]
-
-    def weight(number: int) -> int:
-        return _edges_and_one(entries[number][3])
-
-    for some, weighs in weighed(numbers, NAMED_PER_STEP, weight):
-        for number in some:
-            own = entries[number][3] or {}
-            if own.get("dependsOn"):
-                problem = dependencies.refusal(engine, own, custom_ids[number], batch)
-                if problem:
-                    raise InvalidField(f"jobs[{number}]: {problem}")
+    given = [(number, entry[3]) for number, entry in enumerate(entries) if entry[3] is not None]
+    tied = [each for each in given if each[1].get("dependsOn")]
+    for some, weighs in weighed(tied, NAMED_PER_STEP, lambda each: _edges_and_one(each[1])):
+        for number, own in some:
+            problem = dependencies.refusal(engine, own, custom_ids[number], batch)
+            if problem:
+                raise InvalidField(f"jobs[{number}]: {problem}")
         yield weighs // EDGES_PER_US
-    for some in parts(numbers, NAMED_PER_STEP):
-        for number in some:
-            own = entries[number][3] or {}
-            problem = repeats.refusal(own) if own.get("repeat") is not None else None
+    for repeating in parts([each for each in given if "repeat" in each[1]], NAMED_PER_STEP):
+        for _, own in repeating:
+            problem = repeats.refusal(own) if own["repeat"] is not None else None
             if problem:
                 raise Refused(problem)
-        yield len(some) // EDGES_PER_US
-    for some in parts(numbers, NAMED_PER_STEP):
-        for number in some:
-            own = entries[number][3] or {}
+        yield len(repeating) // EDGES_PER_US
+    for children in parts([each for each in given if "parentId" in each[1]], NAMED_PER_STEP):
+        for number, own in children:
             parent_id = linked_parent(own)
             if parent_id is not None:
                 problem = link_refusal(engine, own, parent_id, custom_ids[number])
                 if problem:
                     raise Refused(problem)
-        yield len(some) // NAMED_PER_US
+        yield len(children) // NAMED_PER_US
 
 
 def _refusal(
