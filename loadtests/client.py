@@ -59,7 +59,7 @@ ROWS = {
     "worker (greenlets)": Row(("worker", "--gevent"), OFFICIAL_WORKER, "x20; 60% of handler alone"),
     "worker (threads)": Row(("worker",), OFFICIAL_WORKER, "x20; 60% of handler alone"),
     "add one by one": Row(("sequential",), ("sequential",), "x1"),
-    "add from 16 threads": Row(("shared",), ("shared",), "x3"),
+    "add from 16 threads": Row(("shared", "--jobs=50000"), ("shared", "--jobs=50000"), "x3"),
     "add_bulk of 1000": Row(("bulk", "--jobs=50000"), ("bulk", "--jobs=50000"), "x2"),
     "embedded on a file: add": Row(("sequential", "--jobs=50000"), None, "40,000/s"),
     "embedded on a file: add_bulk": Row(("bulk", "--jobs=200000"), None, "200,000/s"),
