@@ -12,7 +12,7 @@ from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job
 from bunqueue.engine.later import Later
-from bunqueue.engine.slices import Work, weighed
+from bunqueue.engine.slices import Work, consumed, weighed
 from bunqueue.errors import InvalidField
 from bunqueue.protocol.codec import UNDEFINED, pack, pack_foreign, pack_plain
 from bunqueue.protocol.fields import (
@@ -197,11 +197,8 @@ def _push_many(peer: Peer, request: Request) -> Work[Reply]:
     """Do PUSHB in slices."""
     engine = peer.engine
     entries: list[Entry] = []
-    jobs = request["jobs"]
-    for some, weighs in weighed(list(jobs), ENTRIES_PER_STEP, _entry_weight):
-        begin = len(entries)
-        checked = _entries(some, begin, engine, is_large=True)
-        jobs[begin : begin + len(some)] = [None] * len(some)  # to free all at once takes long
+    for some, weighs in weighed(consumed(request["jobs"]), ENTRIES_PER_STEP, _entry_weight):
+        checked = _entries(some, len(entries), engine, is_large=True)
         entries += checked
         yield weighs * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
     ids = yield from engine.push_many(request["queue"], entries, peer.now())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -545,6 +546,14 @@ def test_a_large_batch_is_added_in_slices_and_comes_back_in_order(
     assert 1 < awaited(world, answer)
     assert answer.reply is not None
     assert answer.reply["ids"] == world.pull_all()
+
+
+def test_the_entries_of_a_large_batch_are_freed_as_they_are_taken_up(world: World) -> None:
+    jobs = entries(MANY)
+    first, nobody_elses = jobs[0], dict(jobs[0])
+    dispatch(world.peer, {"cmd": "PUSHB", "queue": "q", "jobs": jobs}, is_large=True)
+
+    assert getrefcount(nobody_elses) == getrefcount(first)
 
 
 def test_a_large_batch_with_a_mistake_leaves_no_trace(world: World) -> None:
