@@ -911,9 +911,12 @@ def _retire(engine: "Engine", job: Job) -> None:
 def _enter(engine: "Engine", job: Job, now: int) -> None:
     """Make the job visible, and claimable unless it waits for others."""
     queue = job.queue
-    if job.extra.flow is not None and job.extra.flow.missing:
+    flow = job.extra.flow
+    if flow is not None and (flow.missing or dependencies.has_begun_parked(job)):
         move(job, "park")
         queue.parked[job.id] = job
+        if not flow.missing:  # met meanwhile, by what may be taken back yet
+            engine.graph.later(engine, dependencies.release, job)
     else:
         queue.run_set.enter(job, now)
     engine.totals.pushed += 1
@@ -940,8 +943,6 @@ def publish(
         return  # obliterated meanwhile
     del job.queue.admitted[job.id]
     move(job, "publish")
-    if job.extra.flow is not None and not job.extra.flow.missing:
-        engine.storage.changed(job)  # met meanwhile: its row says parked
     for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)

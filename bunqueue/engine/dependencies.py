@@ -287,6 +287,12 @@ def begin_parked(job: Job, now: int) -> None:
     job.own_extra().timeline = [["waiting-children", now, None, None]]
 
 
+def has_begun_parked(job: Job) -> bool:
+    """Say whether the last that was written of a job is that it waits for others."""
+    timeline = job.extra.timeline
+    return timeline is not None and timeline[-1][0] == "waiting-children"
+
+
 # -- a consumer ends ------------------------------------------------------------------------------
 
 
@@ -552,6 +558,8 @@ def _unrelease(engine: "Engine", job: Job, _now: int, run_at: int) -> None:
     if job.place == PARKED and ties is not None and ties.is_released:
         job.run_at = run_at
         hold_back(engine, job)
+        if not ties.missing:  # what it waited for may have been committed before
+            engine.graph.later(engine, release, job)
 
 
 def hold_back(engine: "Engine", job: Job) -> None:

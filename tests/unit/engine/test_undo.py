@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.dependencies import SETTLED_PER_SLICE
 from tests.support.engine import World, persistent_world
 from tests.support.flows import flow_child, flow_parent
 from tests.support.whole import check_whole
@@ -660,7 +661,7 @@ def test_a_completed_job_that_comes_back_keeps_its_claim_to_a_key_that_is_free_l
     assert "a" == world.push(uniqueKey="k")
 
 
-def while_it_is_committed(world: World, do: Callable[[], object]) -> None:
+def while_it_is_committed(world: World, do: Callable[[], object], *, fails: bool = True) -> None:
     """Do something while the batch with all that came before is in flight; only its own fails."""
     storage = world.storage
     operations, storage._operations = storage._operations, []
@@ -669,8 +670,8 @@ def while_it_is_committed(world: World, do: Callable[[], object]) -> None:
     later, storage._operations = storage._operations, operations
     later_held, storage._held = storage._held, held
     storage.settle()
-    storage._operations, storage._held = later, later_held
-    storage.fails = True
+    storage._operations, storage._held = later + storage._operations, later_held
+    storage.fails = fails
     storage.settle()
     storage.fails = False
 
@@ -716,6 +717,47 @@ def test_a_job_that_was_committed_while_it_was_changed_is_there_once_if_that_is_
         world.ok("PULL", queue="r")
         world.ok("ACK", id="b")
     assert ["a"] == world.pull_all()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("command", ["PUSH", "PUSHB"])
+def test_a_job_whose_dependency_completes_while_it_is_committed_waits_for_that_commit(
+    world: World, command: str, fails: bool
+) -> None:
+    world.push("r", jobId="b")
+    world.pull("r")
+    job = {"customId": "a", "dependsOn": ["b"], "durable": True}
+    world.send(command, queue="q", **(job if command == "PUSH" else {"jobs": [job, {}]}))
+    while_it_is_committed(world, lambda: world.send("ACK", id="b"), fails=fails)
+    world.forward(1)
+    world.settle()
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert ("waiting-children" if fails else "waiting") == world.state("a")
+    if fails:
+        world.ok("ACK", id="b")
+    assert "waiting" == world.state("a")
+    lines = [line["state"] for line in world.job("a")["timeline"]]
+    assert ["waiting-children", "waiting"] == lines
+
+
+def test_a_job_whose_release_is_undone_after_what_it_waited_for_was_committed_is_released_again(
+    world: World,
+) -> None:
+    world.push("r", jobId="b")
+    world.pull("r")
+    count = SETTLED_PER_SLICE + 1
+    for _ in range(count):
+        world.push(dependsOn=["b"])
+    world.ok("ACK", id="b")  # all but one are released with it
+    world.storage.fails = True
+    world.forward(1)
+    world.storage.fails = False
+    for _ in range(3):
+        world.forward(1)
+        world.settle()
+
+    assert count == world.counts()["waiting"]
 
 
 def test_a_job_that_expired_before_its_move_is_undone_comes_back_with_its_edges(
