@@ -539,6 +539,15 @@ def show_released(engine: "Engine", job: Job, now: int, _run_at: int = 0) -> Non
     show_parked(engine, job, engine.time_after(now))
 
 
+def release_again(engine: "Engine", job: Job, now: int) -> None:
+    """Let a job go that was put back among the parked ones, if it misses nothing by now."""
+    ties = job.extra.flow
+    if ties is not None and ties.is_released:
+        show_released(engine, job, now)
+    else:
+        release(engine, job, now)
+
+
 def show_parked(engine: "Engine", job: Job, now: int) -> None:
     """Move a parked job into the run set."""
     queue = job.queue

@@ -365,7 +365,7 @@ class Engine(EngineFields):
     fail_parked = failures.fail_parked
     dependency_gone = dependencies.gone
     untie = dependencies.untie
-    show_released = dependencies.show_released
+    release_again = dependencies.release_again
 
     tick = sweeps.tick
     clock_jumped = clock_steps.clock_jumped

@@ -63,8 +63,9 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
             _take_up(engine, job, job.delivery, now)
     elif place == PARKED:
         queue.parked[job.id] = job
-        if job.extra.flow is not None and job.extra.flow.is_released:
-            # As below: the release is undone too, or was committed and nobody else will show it.
+        flow = job.extra.flow
+        if flow is not None and (flow.is_released or not flow.missing):
+            # As below: what let it go is undone too, or was committed and nobody else will.
             engine.timers.add(engine.last_now, _let_go, engine, job)
     elif place == COMPLETED:
         queue.completed[job.id] = job
@@ -81,7 +82,7 @@ def put_in(engine: "Engine", job: Job, now: int) -> None:
 
 
 def _let_go(engine: "Engine", job: Job, now: int) -> None:
-    engine.show_released(job, now)
+    engine.release_again(job, now)
 
 
 def _show(engine: "Engine", job: Job, now: int) -> None:

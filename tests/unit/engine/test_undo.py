@@ -760,6 +760,29 @@ def test_a_job_whose_release_is_undone_after_what_it_waited_for_was_committed_is
     assert count == world.counts()["waiting"]
 
 
+@pytest.mark.parametrize(("command", "fields"), [
+    ("Obliterate", QUEUE), ("Cancel", JOB), ("Update", {**JOB, "data": 1}),
+])  # fmt: skip
+def test_a_job_that_was_away_when_it_was_to_be_released_is_released_when_that_is_undone(
+    world: World, command: str, fields: dict[str, Any]
+) -> None:
+    world.push("r", jobId="b")
+    world.pull("r")
+    for _ in range(SETTLED_PER_SLICE):
+        world.push("r", dependsOn=["b"])
+    world.push(jobId="a", dependsOn=["b"])
+    world.ok("ACK", id="b")  # all but one are released with it
+    world.send(command, **fields)
+    world.engine.tick(world.now + 1)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.forward(3)
+    world.settle()
+
+    assert "waiting" == world.state("a")
+
+
 def test_a_job_that_expired_before_its_move_is_undone_comes_back_with_its_edges(
     world: World,
 ) -> None:
