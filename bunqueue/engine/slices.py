@@ -73,7 +73,7 @@ class Works:
 
     Attributes:
         ring: Those that wait for their turn; the others wait for a commit.
-        unfinished: How many there are of both.
+        unfinished: How many there are of both; the one that runs now is not among them.
     """
 
     __slots__ = ("ring", "unfinished")
@@ -110,7 +110,6 @@ def run(engine: "Engine", work: Work[T], now: int, is_kept_on: bool = True) -> T
         answer: T = end.value
         return answer
     later = Later()
-    engine.works.unfinished += 1
     if not is_kept_on:
         later.on_cancel = work.close
     _go_on(engine, _Running(work, later), now)
@@ -131,6 +130,7 @@ def _slice(work: Work[Any], spent_us: int, now: int) -> None:
 def _advance(engine: "Engine", running: _Running, now: int) -> None:
     storage = engine.storage
     storage.answer_waits = NO_WAIT
+    engine.works.unfinished -= 1
     work, failure, running.failure = running.work, running.failure, None
     answer: object
     try:
@@ -148,13 +148,13 @@ def _advance(engine: "Engine", running: _Running, now: int) -> None:
         _go_on(engine, running, now)
         storage.answer_waits = NO_WAIT
         return
-    engine.works.unfinished -= 1
     running.later.resolve(answer, storage.answer_waits)
     storage.answer_waits = NO_WAIT
 
 
 def _go_on(engine: "Engine", running: _Running, now: int) -> None:
     """See to it that the next slice comes, after the commit of this one if it changed anything."""
+    engine.works.unfinished += 1
     if engine.storage.answer_waits:
         engine.storage.sync(_not_committed, (engine, running, now), _committed)
     else:

@@ -12,6 +12,7 @@ import pytest
 from bunqueue.commands import dispatch
 from bunqueue.engine.later import Later
 from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
+from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.slices import COMMITTED, SLICE_US, Work, in_order, parts, weighed
 from bunqueue.engine.sweeps import NOTE_SLICES_MAX, NOTES_PER_SLICE
 from bunqueue.errors import Refused, StorageFailed
@@ -898,6 +899,20 @@ def test_works_are_counted_until_they_are_through(world: World) -> None:
     turns(world)
 
     assert 0 == world.engine.works.unfinished
+
+
+def test_a_cleanup_that_takes_several_slices_does_not_count_itself() -> None:
+    """Else memory is never handed back beside many completed jobs that go."""
+    world = World(settings=EngineSettings(completed_retention_ms=1))
+    ids = world.ok("PUSHB", queue="q", jobs=[{}] * 1_000)["ids"]
+    world.ok("PULLB", queue="q", count=1_000)
+    world.ok("ACKB", ids=ids)
+    others: list[int] = []
+    world.engine.on_tidy = lambda _has_shrunk: others.append(world.engine.works.unfinished)
+    world.forward(10_000)
+
+    assert not len(world.engine.index)
+    assert [0] == others
 
 
 # -- large batches of heartbeats ------------------------------------------------------------------
