@@ -63,6 +63,8 @@ def child_failed(engine: "Engine", job: Job, error: str | None, now: int) -> Non
         return
     record = (parent.id, job.id, job.queue.name, mode, NO_ERROR if error is None else error, now)
     earlier = None if parent.extra.flow is None else parent.extra.flow.records.get(job.id)
+    if mode == FAIL and earlier is not None:
+        return  # the parent does without that id, or fails anyway: the record is to tell a restart
     put_record(engine, parent, record)
     engine.storage.sync(_reconsider, (engine, parent, job, earlier))
     engine.graph.later(engine, apply, parent, record)

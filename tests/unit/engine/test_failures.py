@@ -611,3 +611,20 @@ def test_a_failure_reaches_a_parent_of_which_an_earlier_change_is_undone(
         assert "failed" == world.state("p")
     again = world.restart()
     assert world.state("p") != "waiting-children" != again.state("p")
+
+
+@pytest.mark.parametrize("policy", [IGNORE, REMOVE])
+def test_a_new_child_of_an_id_that_the_parent_does_without_does_not_make_it_wait_for_that_again(
+    policy: dict[str, bool],
+) -> None:
+    """Its failure means nothing to the parent, and must not end the record of the first one."""
+    world = persistent_world()
+    push(world, **policy)
+    fail(world)
+    world.push(jobId="c0", priority=9, maxAttempts=1, **FAIL)
+    fail(world)
+    world.ok("UpdateParent", childId="c0", parentId="p")
+    again = world.restart()
+
+    complete(again, "c1")
+    assert "waiting" == again.state("p")
