@@ -193,12 +193,13 @@ def _put_off(later: object, head: bytes) -> Later:
 _check_entry = compile_check({"name": JobName()})
 
 
-def _push_many(peer: Peer, request: Request) -> Work[Reply]:
-    """Do PUSHB in slices."""
+def _push_many(peer: Peer, request: Request, is_large: bool = True) -> Work[Reply]:
+    """Do PUSHB in slices; ``is_large``: what a small frame could not hold may be in it."""
     engine = peer.engine
     entries: list[Entry] = []
-    for some, weighs in weighed(consumed(request["jobs"]), ENTRIES_PER_STEP, _entry_weight):
-        checked = _entries(some, len(entries), engine, is_large=True)
+    weight = _entry_weight if is_large else None
+    for some, weighs in weighed(consumed(request["jobs"]), ENTRIES_PER_STEP, weight):
+        checked = _entries(some, len(entries), engine, is_large)
         entries += checked
         yield weighs * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
     ids = yield from engine.push_many(request["queue"], entries, peer.now())
@@ -216,7 +217,7 @@ def push_batch(peer: Peer, request: Request) -> Reply | Later:
     jobs = request["jobs"]
     count = len(jobs)
     if count > OPTIONED_AT_ONCE_MAX and (count > PLAIN_AT_ONCE_MAX or _has_options(jobs[0])):
-        return in_slices(peer, _push_many(peer, request), True)
+        return in_slices(peer, _push_many(peer, request, is_large=False), True)
     engine = peer.engine
     ids = engine.push_batch(request["queue"], _entries(jobs, 0, engine), peer.now())
     if ids.__class__ is list:

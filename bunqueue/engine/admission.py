@@ -373,7 +373,10 @@ def push_many(
             for spent_us in _check_edges(engine, entries, custom_ids, named):
                 now = yield spent_us
         try:
-            answer = yield from _hide(engine, queue_name, entries, custom_ids, hidden, now)
+            has_edges = edges > 0
+            answer = yield from _hide(
+                engine, queue_name, entries, custom_ids, has_edges, hidden, now
+            )
             by_parent = _linked(engine, hidden, entries, answer) if has_parents else []
         except (Refused, StorageFailed):
             _withdraw_all(engine, hidden)
@@ -440,6 +443,7 @@ def _hide(
     queue_name: str,
     entries: Sequence[Entry],
     custom_ids: Sequence[str | None],
+    has_edges: bool,
     hidden: "list[Hidden]",
     now: int,
 ) -> Work[list[str]]:
@@ -454,7 +458,8 @@ def _hide(
     def weight(number: int) -> int:
         return 1 + dependencies.edges_in(entries[number][3]) // dependencies.EDGES_PER_JOB
 
-    for numbers, weighs in weighed(range(len(entries)), ADMITTED_PER_STEP, weight):
+    all_numbers, weight_of = range(len(entries)), weight if has_edges else None
+    for numbers, weighs in weighed(all_numbers, ADMITTED_PER_STEP, weight_of):
         if engine.storage.is_refusing:
             raise backlog_is_full()
         queue = engine.open_queue(queue_name)

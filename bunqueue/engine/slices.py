@@ -178,10 +178,18 @@ def parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def weighed(
-    items: Iterable[T], size: int, weight: Callable[[T], int]
+    items: Iterable[T], size: int, weight: Callable[[T], int] | None
 ) -> Iterator[tuple[list[T], int]]:
-    """Yield the items in lists that weigh ``size``, or a bit more, and with each what it weighs."""
-    part: list[T] = []
+    """Yield the items in lists that weigh ``size``, or a bit more, and with each what it weighs.
+
+    Args:
+        weight: Of an item; None if each weighs 1.
+    """
+    if weight is None:
+        for part in parts(items, size):
+            yield part, len(part)
+        return
+    part = []
     total = 0
     for item in items:
         part.append(item)
