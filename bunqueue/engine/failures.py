@@ -79,7 +79,7 @@ def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | Non
     record = None if ties is None else ties.records.get(child.id)
     if record is None or _has_left(engine, parent):
         return
-    if _stands(engine, child):
+    if _stands(engine, parent, child):
         put_record(engine, parent, record)
         # An older undo may yet bring the run back, which has failed since.
         engine.graph.first(engine, _apply_if_it_stands, parent, child, record, earlier)
@@ -87,8 +87,10 @@ def _reconsider(engine: "Engine", parent: Job, child: Job, earlier: Record | Non
         _take_record_back(engine, parent, child.id, earlier)
 
 
-def _stands(engine: "Engine", child: Job) -> bool:
-    return child.place in (FAILED, GONE) and not has_successor(engine, child)
+def _stands(engine: "Engine", parent: Job, child: Job) -> bool:
+    """Say whether a child has failed and is the parent's: the link may have been undone."""
+    is_of_parent = child.extra.parent_id == parent.id
+    return is_of_parent and child.place in (FAILED, GONE) and not has_successor(engine, child)
 
 
 def _apply_if_it_stands(
@@ -99,7 +101,7 @@ def _apply_if_it_stands(
     if ties is None or _has_left(engine, parent):
         return
     is_noted = ties.records.get(child.id) == record
-    if not _stands(engine, child):
+    if not _stands(engine, parent, child):
         if is_noted:
             _take_record_back(engine, parent, child.id, earlier)
         return

@@ -370,6 +370,30 @@ def test_a_parent_without_begun_children_goes_at_once(world: World) -> None:
     world.ok("RemoveUnprocessedChildren", id="nobody")
 
 
+@pytest.mark.parametrize("policy", [
+    "failParentOnFailure", "continueParentOnFailure",
+    "ignoreDependencyOnFailure", "removeDependencyOnFailure",
+])  # fmt: skip
+def test_a_failed_child_whose_link_could_not_be_written_is_none_of_the_parents(
+    policy: str,
+) -> None:
+    world = persistent_world()
+    world.ok("PUSHF", jobs=tree(1))
+    world.push("r", jobId="x", **{policy: True})
+    world.ok("Discard", id="x")
+    before = links(world), world.job("p"), world.job("x")
+    world.storage.fails = True
+    assert INTERNAL == world.error("UpdateParent", childId="x", parentId="p")
+    world.storage.fails = False
+    world.forward(1)
+    world.settle()
+
+    assert before == (links(world), world.job("p"), world.job("x"))
+    assert "waiting-children" == world.restart().state("p")
+    complete(world, "c0")
+    assert "p" == world.pull("pq")
+
+
 def test_children_that_could_not_be_cancelled_are_back() -> None:
     world = persistent_world()
     world.ok("PUSHF", jobs=tree(2))
