@@ -8,6 +8,7 @@ disk is well and some time has passed, nobody waits for what has happened.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from bunqueue.storage import schema
@@ -40,7 +41,9 @@ class Families:
         self._written: set[int] = set()  # of those who went: who has been in the file
         self._gone: set[int] = set()  # seen to go
         self._again: set[int] = set()  # have had a chance since a child of theirs has failed
-        # Who came when one it waits for had failed, whom, and when that had failed.
+        self._failures: defaultdict[int, set[int]] = defaultdict(set)  # when a job has failed
+        # Who came when one it waits for had failed, whom, and when that had failed. A chance that
+        # it was given before may be undone after.
         self._late: set[tuple[int, int, int]] = set()
         self._done: set[str] = set()  # completed and not kept: ids
         self._fallen: set[tuple[str, str]] = set()  # failed and not kept: child, parent
@@ -118,6 +121,8 @@ class Families:
         """A job has changed in a step; ``has_expired``: if it has gone, its time was over."""
         if new is not None and (old.place, new.place) in CHANCES:
             self._again.add(new.seq)
+        if new is not None and new.place == "failed":
+            self._failures[new.seq].add(new.finished_at)
         if new is None:
             self._gone.add(old.seq)
             parent_id = old.edges[0]
@@ -129,11 +134,15 @@ class Families:
 
     def appeared(self, new: Picture, after: Pictures) -> None:
         """A job was not there before the step: it is new, or what took it away was undone."""
-        failed = [job for job in after.values() if job.place == "failed"]
-        if failed and new.seq not in self._gone:
+        if new.place == "failed":
+            self._failures[new.seq].add(new.finished_at)
+        if self._failures and new.seq not in self._gone:
             missing = ties_of(self.world.engine).get(new.seq, ())
             self._late |= {
-                (new.seq, job.seq, job.finished_at) for job in failed if job.id in missing
+                (new.seq, job.seq, failed_at)
+                for job in after.values()
+                if job.id in missing
+                for failed_at in self._failures.get(job.seq, ())
             }
         self._gone.discard(new.seq)
         self._done.discard(new.id)
