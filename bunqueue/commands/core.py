@@ -197,8 +197,10 @@ def _push_many(peer: Peer, request: Request, is_large: bool = True) -> Work[Repl
     """Do PUSHB in slices; ``is_large``: what a small frame could not hold may be in it."""
     engine = peer.engine
     entries: list[Entry] = []
-    weight = _entry_weight if is_large else None
-    for some, weighs in weighed(consumed(request["jobs"]), ENTRIES_PER_STEP, weight):
+    jobs, weight = request["jobs"], None
+    if is_large:
+        jobs, weight = consumed(jobs), _entry_weight
+    for some, weighs in weighed(jobs, ENTRIES_PER_STEP, weight):
         checked = _entries(some, len(entries), engine, is_large)
         entries += checked
         yield weighs * ENTRY_US + sum([len(e[1]) for e in checked]) // ENTRY_BYTES_PER_US
