@@ -828,7 +828,7 @@ def _admit(
     if custom_id is not None and custom_id in engine.graph.proofs:
         is_referred_to = custom_id in engine.graph.consumers
         proof = proofs.drop(engine, custom_id)
-        waits = waits or is_referred_to
+        waits = waits or is_referred_to or linked_parent(own) is not None
         if options.durable or ended or waits or is_together:
             engine.storage.sync(_reprove, (engine, custom_id, proof))
         if is_referred_to:

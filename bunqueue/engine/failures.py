@@ -25,7 +25,7 @@ from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.metrics import count_failure, recount
 from bunqueue.engine.places import forget
-from bunqueue.engine.states import FAILED, GONE, PARKED
+from bunqueue.engine.states import ADMITTED, FAILED, GONE, PARKED
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 
 if TYPE_CHECKING:
@@ -142,6 +142,10 @@ def apply(
             or engine.index.get(parent.id) is not parent
         ):
             return
+        if mode == FAIL and parent.place == ADMITTED:
+            # It took the id of the child's parent, and is shown by a commit before this one.
+            engine.storage.sync(None, (engine, parent, record), _apply_later)
+            return
         if mode == FAIL:
             is_due = parent.place == PARKED and child_id in ties.missing
             _drop_record(engine, parent, record)
@@ -167,6 +171,10 @@ def apply(
     if parent.place == PARKED and not ties.missing and not ties.is_released:
         release(engine, parent, now, by_edit=True)
         announce(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
+
+
+def _apply_later(engine: "Engine", parent: Job, record: Record) -> None:
+    engine.graph.later(engine, apply, parent, record)
 
 
 # What a parent has had of the ids that it does without: dependencies, and which of them missing.

@@ -816,3 +816,39 @@ def test_a_batch_that_uses_the_id_of_a_proof_again_fails_as_a_whole(world: World
     )
 
     assert ["unknown", "unknown"] == [world.state("c"), world.state("d")]
+
+
+def test_a_child_that_uses_the_id_of_a_proof_again_leaves_the_proof_where_it_is_not_written(
+    world: World,
+) -> None:
+    world.push(jobId="p")
+    world.push("r", jobId="c", removeOnComplete=True)
+    world.pull("r")
+    world.ok("ACK", id="c")
+    assert "c" in world.engine.graph.proofs
+
+    data = {"__parentId": "p", "__parentQueue": "q"}
+    assert INTERNAL == failed(world, "PUSH", queue="r", jobId="c", parentId="p", data=data)
+
+    assert "c" in world.engine.graph.proofs
+
+
+def test_a_child_that_fails_while_a_new_parent_of_its_id_is_committed_fails_that_too(
+    world: World,
+) -> None:
+    children = [flow_child("a", failParentOnFailure=True),
+                flow_child("e", failParentOnFailure=True, removeOnFail=True)]  # fmt: skip
+    world.ok("PUSHF", jobs=[*children, flow_parent(["a", "e"])])
+    world.pull()
+    world.pull()
+    world.ok("FAIL", id="a", unrecoverable=True)
+    assert "failed" == world.state("p")
+    world.send("PUSH", queue="r", jobId="p", dependsOn=["e"])
+    while_it_is_committed(
+        world, lambda: world.send("FAIL", id="e", unrecoverable=True), fails=False
+    )
+    world.forward(1)
+    world.settle()
+
+    assert "failed" == world.state("p")
+    assert {} == world.storage.tables.get("flow_failures", {})
