@@ -134,8 +134,9 @@ class World:
     def kill(self) -> None:
         """SIGKILL, and start again on the same file."""
         self.counts["kills"] += 1
+        self.broker.kill()  # first, or it may see that the links end
         self._drop_links()
-        self.broker.restart()
+        self.broker.start()
 
     def stop(self) -> None:
         """SIGTERM, and start again on the same file."""
