@@ -921,6 +921,7 @@ def _enter(engine: "Engine", job: Job, now: int) -> None:
         move(job, "park")
         queue.parked[job.id] = job
         if not flow.missing:  # met meanwhile, by what may be taken back yet
+            engine.storage.changed(job)  # its row may say that it is ready
             engine.graph.later(engine, dependencies.release, job)
     else:
         queue.run_set.enter(job, now)

@@ -852,3 +852,19 @@ def test_a_child_that_fails_while_a_new_parent_of_its_id_is_committed_fails_that
 
     assert "failed" == world.state("p")
     assert {} == world.storage.tables.get("flow_failures", {})
+
+
+def test_the_file_says_of_a_job_that_was_met_while_it_was_committed_that_it_waits(
+    world: World,
+) -> None:
+    world.push("r", jobId="b")
+    world.pull("r")
+    world.send("PUSH", queue="q", jobId="a", dependsOn=["b"], durable=True)
+    world.send("ACK", id="b")
+    world.settle()
+    world.settle()
+    job = world.engine.index.get("a")
+
+    assert job is not None
+    assert world.storage.rows["a"].place == job.place
+    assert "waiting" == world.restart().state("a")
