@@ -15,7 +15,6 @@ from bunqueue.engine.dependencies import (
     hold_back,
     is_met,
     part,
-    register,
     register_under,
     release,
     settle,
@@ -276,8 +275,6 @@ def _reattach(
 ) -> None:
     put_back(engine, child, memories[0], now)
     put_back(engine, parent, memories[1], now)
-    if parent.place != GONE and not has_successor(engine, parent):
-        register(engine, parent)
 
 
 def _go_on(engine: "Engine", parent: Job, now: int) -> None:
@@ -341,8 +338,7 @@ def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, n
         if extra.flow is None:
             extra.flow = Ties(set())
         extra.losses = 0
-        extra.flow.missing = set(_unsettled(engine, job))
-        extra.depends_on.update(dict.fromkeys(extra.flow.missing))
+        _wait_for_unsettled(engine, job)
         keep_timeline(job)
         job.token = None
         job.started_at = 0
@@ -359,6 +355,20 @@ def move_to_waiting_children(engine: "Engine", job_id: str, token: str | None, n
         emit(engine, state, job.queue.name, job.id, now, prev="active")
         if job.queue.waiters:
             engine.serve(job.queue, now)
+
+
+def _wait_for_unsettled(engine: "Engine", job: Job) -> None:
+    """Let a job miss what is still to come; what can never come is no dependency any more."""
+    extra = job.extra
+    missing = dict.fromkeys(_unsettled(engine, job))
+    for job_id in list(extra.depends_on):
+        if job_id not in missing and not is_met(engine, job_id):
+            del extra.depends_on[job_id]
+            if job_id not in extra.children_ids:
+                part(engine, job, job_id)
+            engine.storage.rewritten(job)
+    extra.depends_on.update(missing)
+    ties_of(job).missing = set(missing)
 
 
 def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
 from bunqueue.engine.claiming import look_soon
-from bunqueue.engine.dependencies import FAILURES, completed_again, enter_again, record_key
+from bunqueue.engine.dependencies import (
+    FAILURES,
+    completed_again,
+    enter_again,
+    record_key,
+    register,
+)
 from bunqueue.engine.events import mark, retract
 from bunqueue.engine.job import NO_EXTRA, Delivery, Extra, Job
 from bunqueue.engine.places import put_in, take_out
@@ -125,9 +131,12 @@ def put_back(engine: "Engine", job: Job, memory: Memory, now: int) -> None:
     put_in(engine, job, now)
     if job.place == COMPLETED and job.id in engine.graph.consumers:
         engine.graph.later(engine, completed_again, job)
-    if was == GONE and extra.flow is not None and job.place not in (COMPLETED, GONE):
+    has_edges = extra.flow is not None and job.place not in (COMPLETED, GONE)
+    if was == GONE and has_edges:
         enter_again(engine, job)  # what took it away since is not undone by itself: its ttl, say
     elif flow is not None and extra.flow is not None:
+        if has_edges:
+            register(engine, job)
         for child_id in flow.records.keys() - extra.flow.records.keys():
             engine.storage.delete(FAILURES, record_key(job.id, child_id))
         for child_id, record in extra.flow.records.items():

@@ -11,6 +11,7 @@ import pytest
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
 from tests.support.flows import flow_child, flow_parent, tree
+from tests.support.whole import check_whole
 
 INTERNAL = "Internal server error"
 
@@ -469,6 +470,80 @@ def test_a_parent_parked_by_hand_survives_a_restart() -> None:
     complete(again, "c0")
 
     assert "p" == again.pull("pq")
+
+
+def test_a_child_of_which_nothing_is_to_come_is_not_waited_for_after_a_restart_either() -> None:
+    world, token = parent_beside_a_child_that_failed_and_went()
+    world.ok("MoveToWaitingChildren", id="p", token=token)
+    check_whole(world.engine, world.now, [])
+    assert ["c1"] == world.job("p")["dependsOn"]
+    again = world.restart()
+
+    complete(again, "c1")
+
+    assert "p" == again.pull("pq")
+
+
+def test_a_parent_put_back_by_hand_has_forgotten_what_can_never_come() -> None:
+    world, token = parent_beside_a_child_that_failed_and_went()
+    complete(world, "c1")
+
+    world.ok("MoveToWaitingChildren", id="p", token=token)
+
+    assert "waiting" == world.state("p")
+    again = world.restart()
+    assert ["c1"] == again.job("p")["dependsOn"]
+    assert "p" == again.pull("pq")
+
+
+def parent_beside_a_child_that_failed_and_went() -> tuple[World, str]:
+    """Have the parent of ``c0`` and ``c1`` run, from the dead letters, while ``c0`` fails."""
+    world = persistent_world()
+    world.ok("PUSHF", jobs=tree(2, maxAttempts=1, failParentOnFailure=True, removeOnFail=True))
+    _, token = world.lease()
+    world.ok("FAIL", id="c0", token=token, error="no")
+    assert "failed" == world.state("p")
+    world.ok("RetryDlq", queue="pq")
+    return world, world.lease("pq")[1]
+
+
+def test_a_parking_that_could_not_be_written_leaves_the_job_what_it_depended_on() -> None:
+    world, token = parent_beside_a_child_that_failed_and_went()
+    world.storage.fails = True
+    world.error("MoveToWaitingChildren", id="p", token=token)
+    world.storage.fails = False
+    world.settle()
+
+    assert ["c0", "c1"] == world.job("p")["dependsOn"]
+    check_whole(world.engine, world.now, [])
+
+
+def test_a_run_after_a_parking_that_could_not_be_written_is_in_the_file_as_in_memory() -> None:
+    world, token = parent_beside_a_child_that_failed_and_went()
+    complete(world, "c1")
+    peer = world.connect()
+    run = world.poll("pq", peer)
+    world.storage.fails = True
+    world.error("MoveToWaitingChildren", id="p", token=token)
+    world.storage.fails = False
+    world.settle()
+
+    assert run.reply is not None
+    assert "p" == run.reply["job"]["id"]
+    assert ["c1"] == world.job("p")["dependsOn"] == world.restart().job("p")["dependsOn"]
+
+
+def test_a_removal_from_a_completed_parent_that_could_not_be_written_leaves_no_trace() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p", childrenIds=["c"])
+    world.push(jobId="c", parentId="p")
+    complete(world, "p", "pq")
+    world.storage.fails = True
+    world.error("RemoveChildDependency", id="c")
+    world.storage.fails = False
+    world.settle()
+
+    check_whole(world.engine, world.now, [])
 
 
 def test_a_parking_that_could_not_be_written_never_was() -> None:
