@@ -16,6 +16,7 @@ from tests.system.import_db.record import FILE as REFERENCE_FILE
 pytestmark = pytest.mark.slow
 
 RUN_S_MAX = 60
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -111,6 +112,11 @@ def test_groups_and_schedules(broker, tmp_path, environ):
 
 
 def test_watching(memory_broker, tmp_path, environ):
+    from bunqueue import Queue
+
+    with Queue("emails", url=memory_broker.url) as queue:
+        queue.add("welcome", {}, job_id="bob", delay=HOUR_MS)
+
     done = subprocess.run(
         ["bash", "-ec", block("Watching")],
         cwd=tmp_path,
@@ -121,7 +127,8 @@ def test_watching(memory_broker, tmp_path, environ):
     )
 
     assert 0 == done.returncode, done.stderr
-    assert "https://example.org/hook  job.failed  emails" in done.stdout
+    for text in ("It is delayed.", "0 problems", "https://example.org/hook  job.failed  emails"):
+        assert text in done.stdout
 
 
 def test_moving_from_the_original_server(tmp_path, environ):
