@@ -32,7 +32,7 @@ from bunqueue.protocol.findings import (
     summed_up,
     worst,
 )
-from bunqueue.storage import schema
+from bunqueue.storage import schema, wal
 from bunqueue.storage.sqlite import BUSY_MS, WAL_BYTES_KEPT, check_origin
 
 BESIDE: Final = ("", "-wal", "-shm", ".lock")
@@ -65,14 +65,18 @@ def inspect(path: str) -> list[Finding]:
     Nothing is raised: what keeps it from being read is a finding.
     """
     path = os.path.realpath(path)
+    was_in_use = is_in_use(path)
     cure = "name the file with --data-path"
     try:
+        if not was_in_use:
+            wal.check_log(path)
         outside = beside(path)
+    except StorageFailed as error:  # opened now, SQLite would delete the log
+        return [_refused(error)]
     except OSError as error:
         return [finding("file", PROBLEM, f"cannot read {path}: {error.strerror}", cure)]
     if not os.path.isfile(path):
         return [finding("file", PROBLEM, f"{path} is no file", cure)]
-    was_in_use = is_in_use(path)
     inside = _inside(path, was_in_use)
     if worst(inside) != OK and not was_in_use and is_in_use(path):
         inside = _inside(path, True)  # a broker has begun to change it under our eyes
@@ -151,8 +155,7 @@ def _inside(path: str, is_in_use: bool) -> list[Finding]:
     try:
         return _look(path, connection, is_in_use)
     except StorageFailed as error:
-        text, _, cure = str(error).partition("; ")
-        return [finding("file", PROBLEM, text, cure)]
+        return [_refused(error)]
     except (apsw.NotADBError, apsw.CorruptError) as error:
         return [_damaged(path, [str(error)])]
     except apsw.Error as error:
@@ -186,7 +189,17 @@ def _look(path: str, connection: apsw.Connection, is_in_use: bool) -> list[Findi
     jobs = connection.execute(f"SELECT count(*) FROM {schema.JOBS.name}").get
     state = "is in use by a broker" if is_in_use else _end_of(connection)
     text = f"{path} is sound (schema {version}), holds {counted(jobs, 'job')}, {state}"
-    return [finding("file", OK, text), *_time(path, connection)]
+    told = [finding("file", OK, text), *_time(path, connection)]
+    return told if is_in_use else [*told, *_unread(path, connection)]
+
+
+def _unread(path: str, connection: apsw.Connection) -> Iterator[Finding]:
+    frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    unread = wal.unread_bytes(path, max(frames, 0))
+    if unread:
+        text = f"the last {size_text(unread)} of its log, with commits in them, cannot be read"
+        cure = "keep a copy of the file and the log; restore a backup, or start without them"
+        yield finding("file log", PROBLEM, text, cure)
 
 
 def _end_of(connection: apsw.Connection) -> str:
@@ -204,6 +217,11 @@ def _time(path: str, connection: apsw.Connection) -> Iterator[Finding]:
     if ahead_ms > AHEAD_MS:
         text = f"the newest job of {path} is from {span_text(ahead_ms)} after this machine's time"
         yield finding("file time", PROBLEM, text, "set the clock before the broker starts")
+
+
+def _refused(error: StorageFailed) -> Finding:
+    text, _, cure = str(error).partition("; ")
+    return finding("file", PROBLEM, text, cure)
 
 
 def _damaged(path: str, errors: list[str]) -> Finding:

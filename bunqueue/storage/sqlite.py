@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import apsw
 
 from bunqueue.errors import StorageFailed
-from bunqueue.storage import cures, schema
+from bunqueue.storage import cures, schema, wal
 from bunqueue.storage.lock import WAIT_MS, FileLock
 from bunqueue.storage.log import FLUSH_MS_MAX, MutationLog
 from bunqueue.storage.loop import Loop
@@ -217,7 +217,7 @@ def open_checked(path: str) -> apsw.Connection:
     """
     connection = None
     try:
-        _check_log(path)
+        wal.check_log(path)
         close_fd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         _check(path, connection)
@@ -242,26 +242,27 @@ def open_checked(path: str) -> apsw.Connection:
 def _check(path: str, connection: apsw.Connection) -> None:
     connection.set_busy_timeout(BUSY_MS)
     # Until it is known to be sound: to close it would else bring what its log holds into it.
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(_has_log(path)))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(wal.has_log(path)))
     check_origin(path, connection)
     _check_integrity(path, connection)
+    if wal.has_log(path):
+        _keep_unread(path, connection)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
-def _check_log(path: str) -> None:
-    """Refuse a log without its file: SQLite would delete it, with all that only it holds."""
-    if _has_log(path) and not (os.path.exists(path) and os.path.getsize(path)):
-        what = "empty" if os.path.exists(path) else "missing"
-        raise StorageFailed(
-            f"{path} is {what}, but its log {path}-wal is not; both were left as they are: bring"
-            " back the file or a backup, or move the log away to begin with an empty one"
+def _keep_unread(path: str, connection: apsw.Connection) -> None:
+    """Keep a copy of a log that has commits which SQLite is about to overwrite unread."""
+    frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    unread = wal.unread_bytes(path, max(frames, 0))
+    if unread:
+        log.error(
+            "the log %s-wal is damaged: its last %d bytes, with commits in them, cannot be read,"
+            " and what they changed is lost; a copy is kept as %s: restore a backup, or look"
+            " through what is missing",
+            path,
+            unread,
+            wal.keep_copy(path),
         )
-
-
-def _has_log(path: str) -> bool:
-    """Say whether a process that did not end well has left a log; an empty one is nobody's."""
-    log_path = f"{path}-wal"
-    return os.path.exists(log_path) and os.path.getsize(log_path) > 0
 
 
 def _warn_of_second_name(path: str) -> None:
@@ -306,7 +307,7 @@ def _check_integrity(path: str, connection: apsw.Connection) -> None:
     # What is cut off of the last page reads as zeros. Beside a log it may be a checkpoint that was
     # cut off, whose pages the log still has.
     cut_off = os.path.getsize(path) % connection.pragma("page_size")
-    if cut_off and not _has_log(path):
+    if cut_off and not wal.has_log(path):
         raise StorageFailed(_damaged(path, "its last page is cut off"))
 
 

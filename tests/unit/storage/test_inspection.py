@@ -70,15 +70,17 @@ def test_a_file_in_use_is_read_as_it_is(path: Path) -> None:
     assert "holds 2 jobs, was closed well" in found(path)["file"]["text"]
 
 
-def killed(path: Path, has_index: bool = False) -> None:
-    """Leave the file as a broker does that was killed: a job is in the log alone.
+def killed(path: Path, has_index: bool = False, jobs: int = 1) -> None:
+    """Leave the file as a broker does that was killed: jobs are in the log alone.
 
     Args:
         has_index: The index of the log lies there too, not only the log.
+        jobs: How many; each is a commit.
     """
     storage = opened(path)
-    storage.added(make_job(2))
-    storage.flush()
+    for seq in range(2, 2 + jobs):
+        storage.added(make_job(seq))
+        storage.flush()
     kept = contents(path)
     storage.close()
     for name, content in kept.items():
@@ -98,6 +100,53 @@ def test_what_a_killed_broker_left_in_the_log_counts_and_stays_there(
 
     assert "holds 2 jobs, was not closed: its broker was killed" in told["file"]["text"]
     assert before == contents(path)
+
+
+@pytest.mark.parametrize("what", ["missing", "empty"])
+def test_a_log_without_its_file_is_told_and_left_as_it_is(path: Path, what: str) -> None:
+    killed(path, has_index=True)
+    if what == "empty":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    before = contents(path)
+
+    told = found(path)["file"]
+
+    assert ("problem", True) == (told["level"], f"data.db is {what}, but its log" in told["text"])
+    assert "bring back the file or a backup" in told["cure"]
+    assert before == contents(path)
+
+
+def test_a_log_whose_head_is_damaged_is_told_and_left_as_it_is(path: Path) -> None:
+    killed(path)
+    damage(path, 0, 8)
+    before = contents(path)
+
+    told = found(path)["file"]
+
+    assert ("problem", True) == (told["level"], "its head cannot be read" in told["text"])
+    assert before == contents(path)
+
+
+def test_a_log_that_is_damaged_before_its_last_commits_is_told_and_left_as_it_is(
+    path: Path,
+) -> None:
+    killed(path, jobs=5)
+    damage(path, 5_000, 8)
+    before = contents(path)
+
+    told = found(path)["file log"]
+
+    assert ("problem", True) == (told["level"], "with commits in them" in told["text"])
+    assert before == contents(path)
+
+
+def damage(path: Path, place: int, count: int) -> None:
+    """Overwrite bytes of the log."""
+    with (path.parent / "data.db-wal").open("r+b") as log:
+        log.seek(place)
+        log.write(b"\xa5" * count)
 
 
 @pytest.mark.parametrize("has_log", [False, True])
