@@ -24,7 +24,6 @@ from bunqueue.engine.dependencies import (
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.metrics import count_failure, recount
-from bunqueue.engine.places import forget
 from bunqueue.engine.states import ADMITTED, FAILED, GONE, PARKED
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 
@@ -236,7 +235,10 @@ def _redrop(engine: "Engine", parent: Job, record: Record) -> None:
 
 
 def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
-    """Give up a parked job, uncharged; its shard is locked."""
+    """Give up a parked job, uncharged; its shard is locked.
+
+    It is a dead letter whatever ``removeOnFail`` says: that is of runs, and nobody reported this.
+    """
     memory = remember(job)
     if ties_of(job).is_released:
         hold_back(engine, job)
@@ -245,12 +247,7 @@ def fail_parked(engine: "Engine", job: Job, error: str, now: int) -> None:
     extra.history.append([job.attempts, job.started_at, now, "unknown", error])
     count_failure(engine, job.queue, now)
     emit(engine, "failed", job.queue.name, job.id, now, job.data, error=error, terminal=True)
-    if job.options.remove_on_fail:
-        if job.extra.parent_id is not None:
-            child_failed(engine, job, error, now)
-        forget(engine, job)
-    else:
-        bury(engine, job, "fail", "unknown", error, now)
+    bury(engine, job, "fail", "unknown", error, now)
     engine.storage.sync(_unfail_parked, (engine, job, memory, now))
 
 

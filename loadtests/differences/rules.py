@@ -28,7 +28,6 @@ from loadtests.differences.reasons.families import (
     met_stays_met,
     nothing_to_wait_for,
     parent_counts,
-    parent_removed,
     runs_again,
     too_old,
 )
@@ -281,12 +280,6 @@ RULES: tuple[Rule, ...] = (
             and spot.their_error.endswith("Duplicate unique_key (extended TTL)")
             and not spot.our_error
         ),
-        parts=True,
-    ),
-    Rule(
-        "engine.md 6.2",
-        "a parent that its child failed is removed if it is to be; 2.9.5 keeps it",
-        parent_removed,
         parts=True,
     ),
     Rule(

@@ -221,6 +221,8 @@ class Rules:
                 if edge == ("active", GONE) and kind in BY_ITSELF and not self._may_vanish(old):
                     raise Broken(f"{kind} moved {old.id} {edge}\n  {old}")
                 if edge in GIVEN_UP and not (is_named and edge in own):
+                    if new is None and not _is_bounded(self.control):
+                        raise Broken(f"{kind} kept no dead letter of {old}")
                     self.families.gave_up(old, new, before, after)
             if new is not None:
                 self._changed(kind, old, new)

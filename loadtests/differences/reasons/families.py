@@ -86,18 +86,6 @@ def parent_counts(spot: Spot) -> bool:
     )
 
 
-def parent_removed(spot: Spot) -> bool:
-    """A child fails its parent, and that is to be removed when it has failed."""
-    given = [entry for _, _, entry in entries(spot.story)]
-    return (
-        spot.key == "failed"
-        and spot.cmd == "GetJobCounts"
-        and bool(spot.ours < spot.theirs)
-        and any(entry.get("failParentOnFailure") for entry in given)
-        and any(entry.get("removeOnFail") for entry in given)
-    )
-
-
 def failed_by_child(spot: Spot) -> bool:
     """The event of a parent that its child failed says that this is the end."""
     return (

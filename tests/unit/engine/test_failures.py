@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine.settings import EngineSettings
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
 from tests.support.flows import flow_child, flow_parent, tree
@@ -249,6 +250,45 @@ def test_errors_of_children_are_shown_until_the_parent_ends(
     assert {"q:child": "boom"} == world.ok(command, id="parent")["values"]
     world.ok(id="parent", **end)
     assert {} == world.ok(command, id="parent")["values"]
+
+
+@pytest.mark.parametrize("event", ["child", "orphan"])
+def test_a_parent_that_did_not_run_is_a_dead_letter_whatever_remove_on_fail_says(
+    event: str,
+) -> None:
+    world = persistent_world(EngineSettings(orphaned_dependency="fail"))
+    parent = flow_parent(["c0"], removeOnFail=True)
+    world.ok("PUSHF", jobs=[parent, flow_child("c0", maxAttempts=1, failParentOnFailure=True)])
+    if event == "child":
+        fail(world)
+        error = "Child job c0 failed: boom"
+    else:
+        world.ok("Cancel", id="c0")
+        world.forward(1)
+        error = "Dependency job c0 was removed"
+
+    assert ["failed"] * 2 == [asked.state("p") for asked in (world, world.restart())]
+    assert ("unknown", error) == (world.entry("pq")["reason"], world.entry("pq")["error"])
+    world.ok("RetryDlq", queue="pq")
+    assert "p" == world.pull("pq")
+    world.ok("FAIL", id="p", unrecoverable=True)
+    assert "unknown" == world.state("p")
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [(FAIL, "failed"), (CONTINUE, "waiting"), (IGNORE, "waiting")]
+)
+def test_a_parent_that_its_child_fails_has_failed_for_its_own_parent(
+    world: World, policy: dict[str, bool], state: str
+) -> None:
+    ids = {"dependsOn": ["c"], "childrenIds": ["c"], "data": {"__childrenIds": ["c"]}}
+    middle = flow_child("p", "top", "pq", removeOnFail=True, **ids, **policy)
+    child = flow_child("c", maxAttempts=1, failParentOnFailure=True)
+    world.ok("PUSHF", jobs=[flow_parent(["p"], "top"), middle, child])
+
+    fail(world, "c")
+
+    assert ["failed", state] == [world.state("p"), world.state("top")]
 
 
 # -- every way to fail for good -------------------------------------------------------------------
