@@ -75,10 +75,11 @@ _job_name = JobName()
 _Node = tuple[str, Mapping[str, Any], list[str], list[str], frozenset[str]]
 
 
-def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]:
+def planned(jobs: Sequence[Any], engine: EngineFace, is_large: bool) -> Iterator[FlowJob | None]:
     """Yield the jobs of a flow in the order given, each checked and packed.
 
-    Then it yields None at every step of the checks that concern several jobs.
+    Then it yields None at every step of the checks that concern several jobs. ``is_large``: They
+    may hold more than a small frame could.
 
     Raises:
         InvalidField: The first rule that is broken; those about single jobs come first.
@@ -101,7 +102,7 @@ def planned(jobs: Sequence[Any], engine: EngineFace) -> Iterator[FlowJob | None]
             raise InvalidField(
                 f"Job name must be a non-empty string of at most {JOB_NAME_CHARS_MAX} characters"
             )
-        problem = length_problem(own, OPTION_FIELDS)
+        problem = length_problem(own, OPTION_FIELDS) if is_large else None
         if problem is not None:
             raise InvalidField(problem)
         options = _checked_options(own)

@@ -18,13 +18,8 @@ _DATA_JOBS: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa4jobs"
 _DATA_VALUES: Final = b"\x82\xa2ok\xc3\xa4data\x81\xa6values"
 
 
-@command(
-    "PUSHF",
-    {"jobs": Anything(is_long=True, doc=f"List of {{id, queue, input}}, at most {FLOW_JOBS_MAX}.")},
-    mutates=True,
-)
-def push_flow(peer: Peer, request: Request) -> Work[Reply]:
-    """Add a whole flow, all jobs or none, on disk before the reply."""
+def _push_all(peer: Peer, request: Request, is_large: bool = True) -> Work[Reply]:
+    """Do PUSHF; ``is_large``: what a small frame could not hold may be in it."""
     jobs = request.get("jobs")
     if not isinstance(jobs, list):
         raise InvalidField("flow jobs must be an array")
@@ -32,9 +27,20 @@ def push_flow(peer: Peer, request: Request) -> Work[Reply]:
         raise InvalidField(f"flow exceeds the {FLOW_JOBS_MAX} job limit")
     engine = peer.engine
     shown = yield from engine.push_flow(
-        planned(jobs, engine), partial(pack_job, int64=peer.int64), peer.now()
+        planned(jobs, engine, is_large), partial(pack_job, int64=peer.int64), peer.now()
     )
     return b"".join((_DATA_JOBS, list_header(len(shown)), *shown))
+
+
+@command(
+    "PUSHF",
+    {"jobs": Anything(is_long=True, doc=f"List of {{id, queue, input}}, at most {FLOW_JOBS_MAX}.")},
+    mutates=True,
+    large=_push_all,
+)
+def push_flow(peer: Peer, request: Request) -> Work[Reply]:
+    """Add a whole flow, all jobs or none, on disk before the reply."""
+    return (yield from _push_all(peer, request, is_large=False))
 
 
 @command(

@@ -206,7 +206,7 @@ def test_how_many_jobs_hang_together_is_checked_in_steps(world: World) -> None:
     """The engine may let others in wherever the plan yields."""
     jobs = [one(f"j{number}") for number in range(80)]
 
-    steps = list(planned(jobs, world.engine))
+    steps = list(planned(jobs, world.engine, is_large=True))
 
     assert [job["id"] for job in jobs] == [step.id for step in steps if step is not None]
     assert 80 + 2 * 80 // ORDERED_PER_STEP == steps.count(None)

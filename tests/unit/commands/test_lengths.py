@@ -127,6 +127,20 @@ def test_a_job_names_so_many_others_and_no_more(world: World, command: str, wire
     assert 0 == len(world.engine.index)
 
 
+@pytest.mark.parametrize("command", ["PUSH", "PUSHB", "PUSHF"])
+def test_the_options_of_a_small_frame_are_bounded_by_the_frame(world: World, command: str) -> None:
+    entry = {"data": {}, "tags": [""] * (ITEMS_MAX + 1)}
+    request = {
+        "PUSH": {"queue": "q", **entry},
+        "PUSHB": {"queue": "q", "jobs": [entry]},
+        "PUSHF": {"jobs": [{"id": "a", "queue": "q", "input": entry}]},
+    }[command]
+    text = f"tags has too many items (max {ITEMS_MAX})"
+
+    assert large(world, cmd=command, **request)["error"].endswith(text)
+    world.ok(command, **request)
+
+
 def test_a_job_may_name_as_many_children_as_there_may_be(world: World) -> None:
     ids = [f"c{number}" for number in range(EDGES_MAX)]
     job_id = large(world, cmd="PUSH", queue="q", childrenIds=ids)["id"]
