@@ -101,7 +101,8 @@ def _push_flow(rng: Random) -> Fields:
         given[rng.choice(POLICIES)] = True
     queue, parent_queue = rng.choice(QUEUES), rng.choice(QUEUES)
     jobs = [flow_child(child, parent, queue, parent_queue, **given) for child in children]
-    return {"jobs": [flow_parent(children, parent, parent_queue), *jobs]}
+    own = {name: given[name] for name in ("removeOnFail",) if name in given}
+    return {"jobs": [flow_parent(children, parent, parent_queue, **own), *jobs]}
 
 
 def _pull(rng: Random) -> Fields:
