@@ -323,10 +323,11 @@ def _awaited_children(engine: "Engine", job: Job) -> list[Job]:
 
 
 def tie_again(engine: "Engine", job: Job) -> None:
-    """Enter a completed job that runs once more under the ids it refers to; it misses none."""
-    extra = job.own_extra()
-    if extra.flow is None:  # it was read from a file
-        extra.flow = Ties(set())
+    """Enter a completed job that runs once more under the ids it refers to; it misses none.
+
+    What its end has removed from the file, the errors of its children, it knows no more.
+    """
+    job.own_extra().flow = Ties(set())
     enter_again(engine, job)
     engine.storage.sync(_untie_again, (engine, job))
 

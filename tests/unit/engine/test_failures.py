@@ -291,6 +291,44 @@ def test_a_parent_that_its_child_fails_has_failed_for_its_own_parent(
     assert ["failed", state] == [world.state("p"), world.state("top")]
 
 
+@pytest.mark.parametrize("policy", [CONTINUE, IGNORE])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_completed_parent_that_runs_again_knows_of_no_failure_before(
+    policy: dict[str, bool], is_killed: bool
+) -> None:
+    world = persistent_world()
+    push(world, 1, **policy)
+    fail(world)
+    assert "p" == world.pull("pq")
+    world.ok("ACK", id="p")
+    if is_killed:
+        world = world.restart()
+
+    world.ok("RetryCompleted", queue="pq", id="p")
+
+    assert ({}, {}) == (failed(world), ignored(world))
+    assert {} == world.storage.tables.get("flow_failures", {})
+    check_whole(world.engine, world.now, [])
+
+
+@pytest.mark.parametrize(("policy", "told"), [(CONTINUE, failed), (IGNORE, ignored)])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_failed_parent_that_runs_again_knows_what_it_goes_without(
+    policy: dict[str, bool], told: Callable[[World], dict[str, str]], is_killed: bool
+) -> None:
+    world = persistent_world()
+    push(world, 1, **policy)
+    fail(world)
+    assert "p" == world.pull("pq")
+    world.ok("FAIL", id="p", unrecoverable=True)
+    if is_killed:
+        world = world.restart()
+
+    world.ok("RetryDlq", queue="pq")
+
+    assert {"q:c0": "boom"} == told(world)
+
+
 # -- every way to fail for good -------------------------------------------------------------------
 
 
