@@ -14,6 +14,7 @@ from bunqueue.engine.job import Job
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, FAILED, PARKED, QUEUED, state_of
+from bunqueue.protocol.findings import counted
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -105,7 +106,7 @@ def _children(job: Job) -> Reason:
     if job.extra.flow is None:
         return _reason("children", "It was parked, and waits for nothing that is known.")
     missing = sorted(ties_of(job).missing)
-    text = f"It waits for {len(missing)} other jobs."
+    text = f"It waits for {counted(len(missing), 'other job')}."
     return _reason("children", text, count=len(missing), ids=missing[:MISSING_MAX])
 
 
@@ -114,12 +115,17 @@ def _queue_limits(queue: Queue, now: int) -> Iterator[Reason]:
     if gate.is_paused:
         yield _reason("paused", "Its queue is paused.")
     if gate.concurrency is not None and active >= gate.concurrency:
-        text = f"Its queue runs {active} jobs, and may run {gate.concurrency}."
+        text = f"Its queue runs {counted(active, 'job')}, and may run {gate.concurrency}."
+        if not gate.concurrency:
+            text = "Its queue may run no job: its concurrency is 0."
         yield _reason("concurrency", text, active=active, limit=gate.concurrency)
     rate = gate.live_rate(now)
     if rate is not None and rate.tokens(now) < 1:
-        text = f"Its queue has used up its rate of {rate.limit:g} jobs in {rate.duration_ms:g} ms."
-        yield _reason("rate-limit", text, gate.next_token_at(now), limit=rate.limit)
+        pace = f"{rate.limit:.15g} in {rate.duration_ms:g} ms"
+        text = f"Its queue has used up its rate of {pace}."
+        if rate.limit < 1:
+            text = f"Its queue lets no job through: its rate is {pace}."
+        yield _reason("rate-limit", text, gate.rate_opens_at(now), limit=rate.limit)
 
 
 def _group_limits(job: Job, now: int) -> Iterator[Reason]:
@@ -145,7 +151,7 @@ def _group_rest(group: Group, terms: GroupTerms, now: int) -> Iterator[Reason]:
     until = group.blocked_until(terms, now)
     figures: dict[str, Any] = {"group": group.id, "active": group.active}
     if until is None or until == float("inf"):
-        text = f"Its group {group.id!r} runs {group.active} jobs, which is all it may."
+        text = f"Its group {group.id!r} runs {counted(group.active, 'job')}, which is all it may."
         yield _reason("group-concurrency", text, **figures)
     else:
         text = f"Its group {group.id!r} rests, or its window is used up."

@@ -118,8 +118,12 @@ class Gate(GateFields):
 
     def next_token_at(self, now: int) -> int | None:
         """Return when a rate limit that is used up lets the next job through, or None."""
+        return None if self.is_paused else self.rate_opens_at(now)
+
+    def rate_opens_at(self, now: int) -> int | None:
+        """Return that of a paused queue too, as if it went on."""
         rate = self.live_rate(now)
-        if rate is None or self.is_paused:
+        if rate is None:
             return None
         wait_ms = rate.wait_ms(now)
         if not wait_ms:

@@ -7,6 +7,7 @@ damaged, foreign or of a newer version is refused and left exactly as it is.
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -222,6 +223,7 @@ def open_checked(path: str) -> apsw.Connection:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         _check(path, connection)
         _warn_of_second_name(path)
+        _warn_of_open_mode(path)
         _bring_up_to_date(connection)
     except BaseException as error:
         if connection is not None:
@@ -275,6 +277,13 @@ def _warn_of_second_name(path: str) -> None:
             path,
             names,
         )
+
+
+def _warn_of_open_mode(path: str) -> None:
+    """A file that was brought here, or made by another program; the log beside it follows it."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o007:
+        log.warning("%s is open to every user (mode %04o); chmod 600 %s", path, mode, path)
 
 
 def check_origin(path: str, connection: apsw.Connection) -> None:

@@ -102,6 +102,7 @@ def test_paused_and_limited_at_once(world: World) -> None:
     world.ok("Pause", queue="q")
 
     assert ["paused", "concurrency", "rate-limit"] == codes(world, last)
+    assert START + 1_000 == reason(world, last, "rate-limit")["until"]
 
 
 def test_a_used_up_rate_tells_when_it_goes_on(world: World) -> None:
@@ -112,6 +113,19 @@ def test_a_used_up_rate_tells_when_it_goes_on(world: World) -> None:
     job_id = world.push()
 
     assert START + 1_000 == reason(world, job_id, "rate-limit")["until"]
+
+
+@pytest.mark.parametrize("limit", [0, 0.5])
+def test_limits_that_let_nothing_through_say_so(world: World, limit: float) -> None:
+    worker(world)
+    job_id = world.push()
+    world.ok("SetConcurrency", queue="q", limit=0)
+    world.ok("RateLimit", queue="q", limit=limit, duration=1_000)
+
+    assert "may run no job" in reason(world, job_id, "concurrency")["text"]
+    told = reason(world, job_id, "rate-limit")
+    assert f"lets no job through: its rate is {limit} in 1000 ms" in told["text"]
+    assert "until" not in told
 
 
 def test_running_under_a_lease(world: World) -> None:

@@ -92,6 +92,16 @@ def test_a_second_name_of_the_file_is_warned_of(path, tmp_path, caplog):
     assert "has 2 names (hard links)" in caplog.text
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o666])
+def test_a_file_that_every_user_may_open_is_warned_of(path, mode, caplog):
+    opened(path).close()
+    path.chmod(mode)
+    opened(path).close()
+
+    text = f"{path} is open to every user (mode {mode:04o}); chmod 600 {path}"
+    assert (mode in (0o604, 0o666)) == (text in caplog.text)
+
+
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path):
     opened(path).close()
     sql(path, "PRAGMA user_version = 99")
