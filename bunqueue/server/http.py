@@ -42,8 +42,10 @@ BODY_BYTES_MAX: Final = 67_108_864  # as a frame on the TCP port
 DISCARD_S_MAX: Final = 1.0  # for what a peer still sends of a body that nobody wants
 LEFTOVER_BYTES_MAX: Final = 65_536  # a body nobody read is skipped up to here, else the link ends
 
-_HEADER_LINE: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*\r?\n")
-_ENDS: Final = (b"\r\n", b"\n", b"")
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST_LINE: Final = re.compile(rf"{_TOKEN} [\x21-\x7e\x80-\xff]+ HTTP/1\.[01]\r\n")
+_HEADER_LINE: Final = re.compile(rf"{_TOKEN}:[\t\x20-\x7e\x80-\xff]*\r\n".encode("latin-1"))
+_ENDS: Final = (b"\r\n", b"")
 
 _TEXT: Final = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large"}
 
@@ -60,7 +62,7 @@ class _HeaderLines:
     """The lines of a head, each as it has to be (RFC 9112, 5).
 
     What reads them next takes more: a name with a space behind it, which is another name to others;
-    lines that go on in the next one, or that end with a bare carriage return; text without a colon.
+    lines that go on in the next one, or that end with half of a line's end; text without a colon.
     A proxy in front that reads such a line differently would see other requests than we do.
     """
 
@@ -172,6 +174,8 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
 
     def read_request(self, raw_requestline: str) -> bool:
         """Waits for the rest of the head, and refuses what two readers could read differently."""
+        if not _REQUEST_LINE.fullmatch(raw_requestline):
+            raise _Refused(400, "a request line that is none")
         with gevent.Timeout(HEAD_S_MAX, _Refused(408, "head took too long")):
             super().read_request(raw_requestline)
         if self.content_length is not None and self.content_length > BODY_BYTES_MAX:
@@ -189,6 +193,8 @@ class Handler(WSGIHandler):  # type: ignore[misc]  # gevent ships no types
             raise _Refused(400, "Content-Length together with Transfer-Encoding")
         if len(lengths) > 1 or not all(text.strip().isdecimal() for text in lengths):
             raise _Refused(400, "Content-Length is no single number")
+        if codings and self.request_version == "HTTP/1.0":
+            raise _Refused(400, "Transfer-Encoding in HTTP/1.0")
         if codings and [text.strip().lower() for text in codings] != ["chunked"]:
             raise _Refused(400, "Transfer-Encoding is not chunked")
         return headers

@@ -280,12 +280,52 @@ SMUGGLED = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
         b"nonsense\r\n\r\n",
         b": nameless\r\n\r\n",
         b"Host: y\r\n\r\n",
+        b"X: y\nContent-Length: 5\r\n\r\nhello",
+        b"X: y\r\n\n",
+        b"X: y\n\n",
     ],
 )
 def test_what_others_may_read_differently_is_refused_and_nothing_behind_it_is_answered(
     site: Site, lines: bytes
 ) -> None:
     answer = site.say(POST + lines + SMUGGLED)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert 1 == answer.count(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /live HTTP/1.1\n",
+        b"GET\x0b/live\x0bHTTP/1.1\r\n",
+        b"GET\t/live\tHTTP/1.1\r\n",
+        b"GET  /live HTTP/1.1\r\n",
+        b"GET /live\xa0HTTP/1.1\r\n",
+        b" GET /live HTTP/1.1\r\n",
+        b"GET /live HTTP/1.1 \r\n",
+        b"GET /live HTTP/1.1\r\r\n",
+        b"G\0T /live HTTP/1.1\r\n",
+        b"G(T /live HTTP/1.1\r\n",
+        b"GET /li\0ve HTTP/1.1\r\n",
+        b"GET /live HTTP/1.2\r\n",
+        b"GET /live HTTP/2.0\r\n",
+        b"GET /live http/1.1\r\n",
+        b"GET /live\r\n",
+    ],
+)
+def test_a_request_line_that_others_may_read_differently_is_refused(
+    site: Site, line: bytes
+) -> None:
+    answer = site.say(line + b"Host: x\r\n\r\n" + SMUGGLED)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert 1 == answer.count(b"HTTP/1.1 ")
+
+
+def test_chunks_of_a_version_that_has_none_are_refused(site: Site) -> None:
+    old = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Connection: keep-alive\r\n"
+    answer = site.say(old + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED)
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert 1 == answer.count(b"HTTP/1.1 ")
