@@ -44,6 +44,8 @@ NO_TOKEN = "no-such-token"
 STATES = ("waiting", "prioritized", "delayed", "active", "completed", "failed", "waiting-children")
 
 TOTALS = ("totalPushed", "totalPulled", "totalCompleted", "totalFailed")
+# Of all queues together; /health shows them too.
+FIGURES = ("waiting", "active", "delayed", "completed", "dlq")
 
 _runs = count(1)
 
@@ -308,11 +310,14 @@ class Play:
         return Told(self._step, request, sent, theirs, ours, is_asked, found, time.time() * 1000)
 
     def _totals(self) -> list[dict[str, int]]:
-        """Waits for the figures of both servers since their start."""
+        """Waits for the figures of both servers, of now and since their start."""
         totals = []
         for side in self._sides:
             metrics = side.say({"cmd": "Metrics"})["metrics"]
-            totals.append({key: metrics[key] for key in TOTALS})
+            stats = side.say({"cmd": "Stats"})["stats"]
+            totals.append(
+                {key: metrics[key] for key in TOTALS} | {key: stats[key] for key in FIGURES}
+            )
         return totals
 
     def _reads_at_the_end(self) -> Iterator[Request]:
@@ -354,7 +359,7 @@ class Play:
                 yield {"cmd": undo, key: name}
         for queue in found_in(self._steps, "queue"):
             yield {"cmd": "Obliterate", "queue": queue}
-        for name in list(self.ours.kept):
+        for name in self.theirs.kept | self.ours.kept:  # what one refused, the other may have
             yield {"cmd": "RemoveWebhook", "webhookId": f"$j:{name}"}
 
 

@@ -7,6 +7,7 @@ the first rule that explains a difference is the one that is counted.
 
 from __future__ import annotations
 
+from bunqueue.engine.settings import WIRE_NAMES
 from loadtests.differences.likeness import ABSENT
 from loadtests.differences.reasons.ends import (
     half_a_millisecond,
@@ -79,9 +80,11 @@ from loadtests.differences.reasons.views import (
     keep_logs,
     list_is_stale,
     logs_of_nobody,
+    lost_again,
     more_is_told,
     names_of_nothing,
     only_we_tell,
+    progress_at_the_end,
     resumed_nobody,
     row_is_active,
     worker_moved,
@@ -117,6 +120,11 @@ RULES: tuple[Rule, ...] = (
         "wire.md 3.1 [F]",
         "no _state in a Job",
         lambda spot: spot.key == "_state" and spot.ours is ABSENT,
+    ),
+    Rule(
+        "wire.md 3.1 [F]",
+        "progress of a completed job is 100 without a file too; there 2.9.5 shows the last report",
+        progress_at_the_end,
     ),
     Rule(
         "wire.md 5.2 [X]",
@@ -219,6 +227,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("wire.md 0 [F]", "which of two wrong entries of a batch is told", other_entry),
     Rule("wire.md 0 [F]", "a flag is shown as true or false, whatever was given", flag_as_given),
+    Rule(
+        "engine.md 4.2 B",
+        "a job that one connection after the other leaves waits, or fails; 2.9.5 has it ready",
+        lost_again,
+        parts=True,
+    ),
     Rule(
         "engine.md 8 B",
         "a job that its connection left is waiting; in 2.9.5 its row stays active",
@@ -357,7 +371,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "engine.md 1.2 T22",
-        "who runs again has no result; 2.9.5 goes on showing it to the parent",
+        "who runs again has no result; 2.9.5 shows it to the parent, and without a file to all",
         runs_again,
     ),
     Rule(
@@ -414,8 +428,25 @@ RULES: tuple[Rule, ...] = (
     Rule("wire.md 0", "an error that is null was not given", null_error),
     Rule(
         "engine.md 3.1",
-        "an empty custom id is none; the row of 2.9.5 keeps it",
-        lambda spot: (spot.key, spot.theirs, spot.ours) == ("customId", "", None),
+        "an empty custom id or key is none; 2.9.5 keeps it",
+        lambda spot: (
+            spot.key in ("customId", "uniqueKey") and (spot.theirs, spot.ours) == ("", None)
+        ),
+    ),
+    Rule(
+        "engine.md 8",
+        "an empty id of a worker is none",
+        lambda spot: (spot.cmd, spot.key, spot.theirs) == ("RegisterWorker", "workerId", ""),
+        parts=True,
+    ),
+    Rule(
+        "wire.md 0 [F]",
+        "a configuration has the members that there are; 2.9.5 keeps any",
+        lambda spot: (
+            spot.cmd in ("GetStallConfig", "GetDlqConfig")
+            and spot.ours is ABSENT
+            and spot.key not in WIRE_NAMES.values()
+        ),
     ),
     Rule(
         "engine.md 9 (F)",

@@ -115,9 +115,10 @@ def discard_is_a_failure(spot: Spot) -> bool:
 
 
 def runs_again(spot: Spot) -> bool:
-    """The result of a child that was sent back to run again."""
+    """The result of a job that was sent back to run again."""
     again = any(told.ours.get("count") for told in spot.story.asked("RetryCompleted"))
-    return spot.cmd == "GetChildrenValues" and spot.ours is ABSENT and again
+    is_result = spot.cmd == "GetChildrenValues" or spot.key == "returnvalue"
+    return is_result and spot.ours is ABSENT and again
 
 
 def kept_for_consumers(spot: Spot) -> bool:

@@ -30,6 +30,7 @@ def _keyed_came_back(story: Story) -> bool:
         for entry in pushed(told.sent)
     )
     closed = any("close" in step for step in story.steps[: story.told[-1].step + 1])
+    keyed |= any(told.sent.get("uniqueKey") for told in story.asked("Cron"))
     return keyed and (closed or any(told.ours.get("ok") for told in story.asked(*_RETURNS)))
 
 

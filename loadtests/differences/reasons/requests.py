@@ -55,8 +55,8 @@ def prefix_kept(spot: Spot) -> bool:
     """Both refuse a batch, and the reference has kept the entries before the bad one."""
     return not spot.told.is_asked and any(
         told.step == spot.told.step
-        and error_of(told.theirs) == error_of(told.ours)
-        and error_of(told.ours).startswith(_LATE)
+        and error_of(told.theirs).startswith(_LATE)
+        and (error_of(told.theirs) == error_of(told.ours) or "(sizeLimit" in error_of(told.ours))
         for told in spot.story.asked("PUSHB")
     )
 

@@ -32,12 +32,35 @@ def heartbeat_of_nobody(spot: Spot) -> bool:
     )
 
 
+def progress_at_the_end(spot: Spot) -> bool:
+    """A completed job shows 100; without a file, the reference shows what was reported last."""
+    return (spot.key, spot.ours) == ("progress", 100) and job_at(spot).get("state") == "completed"
+
+
 def row_is_active(spot: Spot) -> bool:
     """After a close, lists by state of the reference still go by the row of the run."""
     by_row = spot.cmd == "GetJobs" and ("state" in spot.request or spot.key == "startedAt")
     if not by_row and spot.difference.path[:2] != ("data", "jobs"):
         return False
-    return any(
+    return left_runs(spot) > 0
+
+
+def lost_again(spot: Spot) -> bool:
+    """A job has been left by a second connection in a row, and waits, or by the last one."""
+    if str(job_at(spot).get("failedReason")).startswith("Worker lost "):
+        return True
+    is_later = (
+        (spot.key == "delayed" and spot.ours > spot.theirs)
+        or (spot.key in ("waiting", "prioritized") and spot.ours < spot.theirs)
+        or (spot.key == "state" and spot.ours == "delayed")
+        or (spot.cmd in ("PULL", "PULLB") and spot.key in ("job", "jobs"))
+    )
+    return is_later and left_runs(spot) > 1
+
+
+def left_runs(spot: Spot) -> int:
+    """Return how many connections have closed that had pulled."""
+    return sum(
         "close" in step and _had_pulled(spot.story, step["peer"], number)
         for number, step in enumerate(spot.story.steps[: spot.told.step + 1])
     )
