@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine.ports import BODY, NEW, NO_WAIT, REMOVED, Committed
 from bunqueue.errors import StorageFailed
-from bunqueue.storage import schema, writer
+from bunqueue.storage import cures, schema, writer
 from bunqueue.storage.batch import (
     NO_IMAGE,
     Puts,
@@ -142,6 +142,7 @@ class MutationLog(Notes):
         self._error: str | None = None
         self._error_kind: str | None = None
         self._error_since: int | None = None
+        self._full_since: int | None = None  # a commit found no room, and there was none since
         self._is_lost = False
         self._relief: list[Callback] = []
 
@@ -241,9 +242,22 @@ class MutationLog(Notes):
         """Return the text of a writer's error with what to do about it."""
         return text
 
+    def is_disk_full(self) -> bool:
+        """Say whether there is no room left where it is written."""
+        return False
+
     def status(self) -> dict[str, Any]:
-        """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``."""
+        """Return ``{"diskFull": bool, "error": str | None, "since": epoch ms | None}``.
+
+        A disk that was full stays so until it has room: small commits may fit into what SQLite has
+        of it already, but the next large one will not.
+        """
         error, since = self._error, self._error_since
+        if error is None and self._full_since is not None:
+            if self.is_disk_full():
+                text = f"no room is left, although small changes fit; {cures.ROOM}"
+                return {"diskFull": True, "error": text, "since": self._full_since}
+            self._full_since = None
         in_flight = self._in_flight
         if error is None and in_flight is not None:
             silent_ms = int((time.monotonic() - in_flight.at) * 1000)
@@ -443,6 +457,8 @@ class MutationLog(Notes):
         if self._error != text:
             log.error("a commit failed: %s rows=%d", text, len(in_flight.jobs))
         self._error, self._error_kind = text, kind
+        if kind == writer.FULL and self._full_since is None:
+            self._full_since = self._error_since
         self._failures += 1
         self._is_retry_quick = False
         self._take_back(in_flight)

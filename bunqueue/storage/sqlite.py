@@ -108,6 +108,10 @@ class SqliteStorage(MutationLog):
         """See ``MutationLog``."""
         return cures.of_sqlite(self.path, text)
 
+    def is_disk_full(self) -> bool:
+        """See ``MutationLog``."""
+        return cures.is_full(self.path)
+
     def load(self) -> "SavedFile":
         """Read what is in the file. Only before the first note."""
         return self._saved

@@ -497,6 +497,25 @@ def test_the_status_tells_a_full_disk_until_a_write_succeeds(rig):
     assert {"diskFull": False, "error": None, "since": None} == rig.log.status()
 
 
+def test_a_full_disk_is_told_until_there_is_room_although_small_commits_fit(rig, monkeypatch):
+    is_full = True
+    monkeypatch.setattr(rig.log, "is_disk_full", lambda: is_full)
+    rig.log.added(make_job(1))
+    rig.log.sync()
+    rig.loop.end_turn()
+    rig.writer.fail("full", "FullError: database or disk is full")
+    rig.loop.ring()
+    rig.writer.commit()
+
+    status = rig.log.status()
+    assert (True, 1_000) == (status["diskFull"], status["since"])
+    assert "no room is left" in status["error"]
+    is_full = False
+    assert {"diskFull": False, "error": None, "since": None} == rig.log.status()
+    is_full = True
+    assert {"diskFull": False, "error": None, "since": None} == rig.log.status()
+
+
 def test_an_undo_that_raises_costs_the_others_nothing(rig):
     calls = []
 
