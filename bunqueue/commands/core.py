@@ -7,7 +7,7 @@ from typing import Any, Final
 from bunqueue.commands.job_wire import job_pieces, list_header, pack_job
 from bunqueue.commands.peer import Peer
 from bunqueue.commands.registry import Request, command, in_slices, refusal_reply
-from bunqueue.engine.admission import Entry
+from bunqueue.engine.entries import Entry
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job

@@ -1,7 +1,7 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False
 """PUSH, PULL, ACK and their batches in the ordinary case: the engine's part, and the frames.
 
-Five twins of engine functions come first: ``admit`` (``admission._admit_plain``), ``claim_plain``
+Five twins of engine functions come first: ``admit`` (``admission.admit_plain``), ``claim_plain``
 (the loop of ``claiming.claim``), ``complete`` (``outcomes._complete``), ``forget_plain``
 (``places.forget``) and the packing of an active job (``job_wire.pack_job``). Each looks first
 whether the case is ordinary, before it changes
@@ -99,13 +99,13 @@ cdef learn():
     global PUSHED, PUSHED_MANY, NO_JOB, NO_JOB_LEASED, JOB, JOB_LEASED, JOBS, JOBS_LEASED
     global TOKEN, TOKENS, OK, REQ_ID
     from bunqueue.commands import core, job_wire, registry
-    from bunqueue.engine import admission, claiming, metrics, outcomes, settings, states
+    from bunqueue.engine import claiming, metrics, outcomes, settings, states, visibility
     from bunqueue.engine.events import emit
     from bunqueue.protocol import codec, fields, options, replies
 
     ADMITTED, QUEUED = states.ADMITTED, states.QUEUED
     ACTIVE, COMPLETED, GONE = states.ACTIVE, states.COMPLETED, states.GONE
-    _publish, _withdraw = admission.publish, admission.withdraw
+    _publish, _withdraw = visibility.publish, visibility.withdraw
     _hold_waiters, _serve_held = claiming.hold_waiters, claiming.serve_held
     _park, _pulled, _pulled_many = claiming.park, core._pulled, core._pulled_many
     DEFAULT_OPTIONS = options.DEFAULT_OPTIONS

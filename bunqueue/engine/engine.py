@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bunqueue import compiled
 from bunqueue.engine import (
     admission,
+    arrivals,
+    batch_admission,
     claiming,
     clock_steps,
     control,
@@ -27,6 +29,7 @@ from bunqueue.engine import (
     flow_admission,
     flows,
     group_control,
+    large_batches,
     leases,
     metrics,
     moves,
@@ -38,6 +41,7 @@ from bunqueue.engine import (
     slices,
     subscriptions,
     sweeps,
+    visibility,
     webhooks,
     workers,
 )
@@ -193,7 +197,7 @@ class Engine(EngineFields):
         self.queues: dict[str, Queue] = {}
         self.index = JobIndex()
         self.graph = dependencies.Graph()
-        self.arriving: list[admission.Arrival] = []
+        self.arriving: list[arrivals.Arrival] = []
         self.seq = 0
         self.timers = Timers()
         self.moments = Timers()
@@ -237,10 +241,10 @@ class Engine(EngineFields):
     run = slices.run
 
     push = admission.push
-    push_batch = admission.push_batch
-    push_many = admission.push_many
+    push_batch = batch_admission.push_batch
+    push_many = large_batches.push_many
     push_flow = flow_admission.push_flow
-    publish = admission.publish
+    publish = visibility.publish
 
     pull = claiming.pull
     serve = claiming.serve

@@ -12,8 +12,8 @@ that is about it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from bunqueue.engine.admission import Entry
 from bunqueue.engine.cron import Cron, Definition
+from bunqueue.engine.entries import Entry
 from bunqueue.engine.flow_admission import FlowJob
 from bunqueue.engine.groups import GroupTerms, Rate
 from bunqueue.engine.job import Job

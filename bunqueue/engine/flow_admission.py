@@ -17,11 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bunqueue.engine import admission, dependencies
+from bunqueue.engine import dependencies
+from bunqueue.engine.admission import new_job
+from bunqueue.engine.arrivals import arriving
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
-from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
+from bunqueue.engine.refusals import backlog_is_full, full_group
+from bunqueue.engine.slices import COMMITTED, Work, weighed
 from bunqueue.engine.states import ADMITTED
+from bunqueue.engine.visibility import publish, show_all, withdraw
 from bunqueue.errors import Refused
 from bunqueue.protocol.options import JobOptions
 
@@ -37,7 +41,6 @@ BYTES_PER_US: Final = 200  # of a payload that is checked and packed
 CHECKED_US: Final = 3
 JOBS_PER_STEP: Final = 50
 TIED_US: Final = 20
-SHOWN_US: Final = 10
 SHOWN_AT_ONCE: Final = 250  # a flow of so many is shown in one go, as soon as it is committed
 
 Show = Callable[[Job], bytes]
@@ -98,7 +101,7 @@ def push_flow(
             job.seq = engine.seq = engine.seq + 1
             engine.index.put(job)
     shown: list[bytes] = []
-    with admission.arriving(engine, [job.id for job in jobs], (), lambda: jobs):
+    with arriving(engine, [job.id for job in jobs], (), lambda: jobs):
         yield spent_us + len(jobs)
         for some, weighs in weighed(jobs, JOBS_PER_STEP, dependencies.weight):
             _tie(engine, some, now)
@@ -113,9 +116,7 @@ def push_flow(
     if is_small:
         return shown
     now = yield COMMITTED
-    for some in parts(jobs, JOBS_PER_STEP):
-        _show(engine, some, now)
-        now = yield len(some) * SHOWN_US
+    yield from show_all(engine, ((job, (), None, None, now) for job in jobs), now)
     return shown
 
 
@@ -123,7 +124,7 @@ def _made(engine: "Engine", planned: FlowJob, now: int) -> Job:
     """Make a job that nobody knows of."""
     queue = engine.open_queue(planned.queue_name)
     entry = (planned.name, planned.data, planned.options, planned.own)
-    job = admission.new_job(engine, queue, entry, planned.id, now)
+    job = new_job(engine, queue, entry, planned.id, now)
     job.own_extra().is_custom_id = bool(planned.own.get("customId"))
     job.place = ADMITTED
     return job
@@ -144,12 +145,12 @@ def _refuse(engine: "Engine", jobs: Sequence[Job], all_planned: Sequence[FlowJob
         if group_id and not planned.own.get("dependsOn"):  # who is parked takes no room
             label = planned.queue_name, group_id
             queue = engine.open_queue(planned.queue_name)
-            problem = admission.full_group(queue, planned.own, labelled[label])
+            problem = full_group(queue, planned.own, labelled[label])
             if problem is not None:
                 raise Refused(problem)
             labelled[label] += 1
     if engine.storage.is_refusing:
-        raise admission.backlog_is_full()
+        raise backlog_is_full()
 
 
 def _tie(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
@@ -171,10 +172,10 @@ def _show(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
     """Make jobs visible."""
     with engine.served_after():
         for job in jobs:
-            admission.publish(engine, job, (), None, None, now)
+            publish(engine, job, (), None, None, now)
 
 
 def _withdraw(engine: "Engine", jobs: Sequence[Job], now: int) -> None:
     """Take everything out again whose commit failed."""
     for job in reversed(jobs):
-        admission.withdraw(engine, job, (), None, None, now)
+        withdraw(engine, job, (), None, None, now)

@@ -5,12 +5,13 @@ It stands in the same commit as the completion: if that fails, both are undone.
 
 from typing import TYPE_CHECKING, Final
 
-from bunqueue.engine import admission, keys
+from bunqueue.engine import keys
 from bunqueue.engine.events import retract
 from bunqueue.engine.job import Job
 from bunqueue.engine.places import forget
 from bunqueue.engine.repeats import following
 from bunqueue.engine.states import GONE, QUEUED
+from bunqueue.engine.visibility import enter
 
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
@@ -52,7 +53,7 @@ def succeed(engine: "Engine", job: Job, now: int) -> None:
     engine.index.put(successor)
     engine.storage.added(successor)
     engine.storage.sync(_unsucceed, (engine, job.id, successor))
-    admission._enter(engine, successor, now)
+    enter(engine, successor, now)
 
 
 def _unsucceed(engine: "Engine", job_id: str, successor: Job) -> None:

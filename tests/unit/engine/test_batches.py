@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bunqueue.engine.admission import ADMITTED_PER_STEP
 from bunqueue.engine.flow_admission import FlowJob
+from bunqueue.engine.large_batches import ADMITTED_PER_STEP
 from bunqueue.protocol.codec import pack
 from bunqueue.protocol.options import DEFAULT_OPTIONS, shared_options
 from tests.support.engine import World, persistent_world

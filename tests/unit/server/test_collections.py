@@ -58,7 +58,7 @@ LIVE = {
 
 # collection: what bounds it: gauge (that of the first live thing, if none is named)
 ROWS = """
-engine.admission.Arrival.waiting: command
+engine.arrivals.Arrival.waiting: command
 engine.cron_text.parse(): engine.cron_text.SCHEDULES_PARSED_MAX: schedules
 engine.cron_times._zone_of(): fixed
 engine.cron_times._zone_names(): fixed
