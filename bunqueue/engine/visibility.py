@@ -8,6 +8,7 @@ from bunqueue.engine.events import emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.places import take_out
+from bunqueue.engine.ports import NO_WAIT
 from bunqueue.engine.slices import Work, parts
 from bunqueue.engine.states import ADMITTED, GONE, PARKED, QUEUED, move
 from bunqueue.engine.undo import Memory, place_in, put_back
@@ -74,11 +75,16 @@ def enter(engine: "Engine", job: Job, now: int) -> None:
 
 
 def show_all(engine: "Engine", hidden: Iterable[Hidden], now: int) -> Work[None]:
-    """Show any number of jobs after their commit."""
+    """Show any number of jobs after their commit.
+
+    It can no longer fail. Those who are served with the jobs may bring about what has to be
+    committed, and that may: this work does not wait for it.
+    """
     for some in parts(hidden, SHOWN_PER_STEP):
         with engine.served_after():
             for job, ended, robbed, had_until, _ in some:
                 publish(engine, job, ended, robbed, had_until, now)
+        engine.storage.answer_waits = NO_WAIT
         now = yield len(some) * SHOWN_US
 
 
