@@ -74,7 +74,9 @@ def inspect(path: str) -> list[Finding]:
     except StorageFailed as error:  # opened now, SQLite would delete the log
         return [_refused(error)]
     except OSError as error:
-        return [finding("file", PROBLEM, f"cannot read {path}: {error.strerror}", cure)]
+        text = f"cannot read {error.filename or path}: {error.strerror}"
+        is_missing = isinstance(error, FileNotFoundError)
+        return [finding("file", PROBLEM, text, cure if is_missing else OPENS_NOTHING_MORE)]
     if not os.path.isfile(path):
         return [finding("file", PROBLEM, f"{path} is no file", cure)]
     inside = _inside(path, was_in_use)

@@ -118,6 +118,15 @@ def test_a_log_without_its_file_is_told_and_left_as_it_is(path: Path, what: str)
     assert before == contents(path)
 
 
+def test_a_log_that_cannot_be_read_is_told(path: Path) -> None:
+    (path.parent / "data.db-wal").mkdir()
+
+    told = found(path)["file"]
+
+    assert ("problem", f"cannot read {path}-wal: Is a directory") == (told["level"], told["text"])
+    assert "who owns it" in told["cure"]
+
+
 def test_a_log_whose_head_is_damaged_is_told_and_left_as_it_is(path: Path) -> None:
     killed(path)
     damage(path, 0, 8)
