@@ -19,7 +19,7 @@ from urllib.parse import quote
 import apsw
 
 from bunqueue.errors import StorageFailed
-from bunqueue.storage import schema
+from bunqueue.storage import schema, wal
 from bunqueue.storage.native import close_fd
 
 VERSION: Final = 37  # of the schema that server 2.9.5 writes
@@ -98,6 +98,14 @@ class Source:
         found = connection.execute("PRAGMA quick_check(1)").get
         if found != "ok":
             raise StorageFailed(f"{path} is damaged ({found}): restore it from a backup first")
+        if wal.has_log(path):
+            unread = wal.unread_bytes(path, _frames_read(path))
+            if unread:
+                raise StorageFailed(
+                    f"the log {path}-wal is damaged: its last {unread} bytes, with commits in"
+                    " them, cannot be read: restore both from a backup first; or, on a copy, start"
+                    " the original server once and stop it, then import what is left"
+                )
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query.
@@ -171,6 +179,7 @@ def _seen(path: str) -> tuple[tuple[int, int, int] | None, ...]:
             f"{path} has a log beside it ({path}-wal) without its index (-shm), as incomplete"
             " copies have: start the original server on it once and stop it, then import"
         )
+    wal.check_log(path)  # of an empty file: opened, SQLite would delete it
     return file, log if log and log[1] else None
 
 
@@ -188,6 +197,20 @@ def _uri(path: str) -> str:
     log = _stat(path + "-wal")
     how = "mode=ro&readonly_shm=1" if log is not None and log[1] else "immutable=1"
     return f"file:{quote(os.path.abspath(path))}?{how}"
+
+
+def _frames_read(path: str) -> int:
+    """Return how much of its log SQLite reads; only a connection without locks is told."""
+    uri = f"file:{quote(os.path.abspath(path))}?mode=ro&vfs=unix-none"
+    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "exclusive")  # the index in memory, not in the -shm
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    finally:
+        connection.close()
+    return max(frames, 0)
 
 
 def _user(path: str) -> int | None:

@@ -69,6 +69,57 @@ def test_an_empty_file(tmp_path):
     )
 
 
+def killed(path):
+    """Leave commits in the log alone, as a server does that was killed; returns the log."""
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "WAL")
+    for number in range(5):
+        connection.execute("UPDATE jobs SET priority = ? WHERE rowid = 1", (number,))
+    names = [path.name + suffix for suffix in ("", "-wal", "-shm")]
+    kept = {name: path.with_name(name).read_bytes() for name in names}
+    connection.close()
+    for name, content in kept.items():
+        path.with_name(name).write_bytes(content)
+    return path.with_name(path.name + "-wal")
+
+
+def contents(path):
+    return {name: path.with_name(name).read_bytes() for name in os.listdir(path.parent)}
+
+
+def test_an_empty_file_beside_its_log_is_refused_and_the_log_kept(path):
+    killed(path)
+    os.truncate(path, 0)
+    before = contents(path)
+
+    assert "is empty, but its log" in refusal(path)
+    assert before == contents(path)
+
+
+def test_a_log_is_read_with_its_file_and_kept(path):
+    killed(path)
+    before = contents(path)
+
+    source = Source(str(path))
+    assert [(4,)] == list(source.rows("SELECT priority FROM jobs WHERE rowid = 1"))
+    source.check_unchanged()
+    source.close()
+
+    assert before == contents(path)
+
+
+@pytest.mark.parametrize(("place", "text"), [(0, "its head cannot"), (100, "with commits in")])
+def test_a_log_that_cannot_be_read_to_its_end_is_refused_and_kept(path, place, text):
+    log = killed(path)
+    content = bytearray(log.read_bytes())
+    content[place : place + 8] = b"\xa5" * 8
+    log.write_bytes(content)
+    before = contents(path)
+
+    assert text in refusal(path)
+    assert before == contents(path)
+
+
 def test_a_file_that_is_no_database(tmp_path):
     (tmp_path / "text").write_text("hello " * 1000)
 
