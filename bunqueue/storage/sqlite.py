@@ -257,7 +257,11 @@ def _check(path: str, connection: apsw.Connection) -> None:
 
 
 def _keep_unread(path: str, connection: apsw.Connection) -> None:
-    """Keep a copy of a log that has commits which SQLite is about to overwrite unread."""
+    """Keep a copy of a log that has commits which SQLite is about to overwrite unread.
+
+    What can be read is brought into the file then, and the log emptied: commits that are
+    overwritten in part only would be found again by the next start, whose copy would replace this.
+    """
     frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     unread = wal.unread_bytes(path, max(frames, 0))
     if unread:
@@ -269,6 +273,7 @@ def _keep_unread(path: str, connection: apsw.Connection) -> None:
             unread,
             wal.keep_copy(path),
         )
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _warn_of_second_name(path: str) -> None:

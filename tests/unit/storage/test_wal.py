@@ -90,6 +90,27 @@ def test_commits_behind_a_damaged_one_are_told_and_a_copy_is_kept(
     assert f"a copy is kept as {copy}" in caplog.text
 
 
+def test_a_damaged_log_is_told_of_once_and_its_copy_stays(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stands behind the damage is not found again by the next start after a kill."""
+    damage(path, HEAD_BYTES + 2 * FRAME_BYTES + 100)
+    before = log_of(path).read_bytes()
+    storage = opened(path)
+    storage.added(make_job(100))
+    storage.flush()  # the reader is still open: the log is not brought in when it closes
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name in ("data.db", "data.db-wal", "data.db-wal.unread"):
+        (killed / name).write_bytes((tmp_path / name).read_bytes())
+    storage.close()
+    caplog.clear()
+
+    assert jobs_in(killed / "data.db") < COMMITS
+    assert "cannot be read" not in caplog.text
+    assert before == (killed / "data.db-wal.unread").read_bytes()
+
+
 def test_a_log_whose_copy_finds_no_place_is_left_as_it_is(path: Path) -> None:
     damage(path, HEAD_BYTES + 100)
     before = log_of(path).read_bytes(), path.read_bytes()
