@@ -196,7 +196,12 @@ def _look(path: str, connection: apsw.Connection, is_in_use: bool) -> list[Findi
 
 
 def _unread(path: str, connection: apsw.Connection) -> Iterator[Finding]:
-    frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    try:
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    except apsw.ReadOnlyError:  # SQLite asks for the right to write even where it writes nothing
+        text = "its log may not be written by this user: whether all of it can be read is not known"
+        yield finding("file log", WARNING, text, OPENS_NOTHING_MORE)
+        return
     unread = wal.unread_bytes(path, max(frames, 0))
     if unread:
         text = f"the last {size_text(unread)} of its log, with commits in them, cannot be read"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,8 @@ from bunqueue.storage.sqlite import SqliteStorage
 from tests.support.stores import make_job
 
 Look = Callable[[], Any]
+
+UID_OF_NOBODY = 65_534
 
 
 @pytest.fixture
@@ -125,6 +129,29 @@ def test_a_log_that_cannot_be_read_is_told(path: Path) -> None:
 
     assert ("problem", f"cannot read {path}-wal: Is a directory") == (told["level"], told["text"])
     assert "who owns it" in told["cure"]
+
+
+def test_a_file_and_a_log_that_may_only_be_read_are_looked_at_all_the_same(path: Path) -> None:
+    killed(path)
+    with tempfile.TemporaryDirectory() as name:  # in which others get to the files, too
+        copy = Path(name) / "data.db"
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+            os.chmod(f"{copy}{suffix}", 0o444)
+        os.chmod(name, 0o555)
+        own_uid = os.geteuid()
+        if own_uid == 0:
+            os.seteuid(UID_OF_NOBODY)
+        try:
+            told = found(copy)
+        finally:
+            os.seteuid(own_uid)
+            os.chmod(name, 0o755)
+
+    assert "ok" == told["file"]["level"]
+    assert "is sound (schema 1), holds 2 jobs" in told["file"]["text"]
+    assert "warning" == told["file log"]["level"]
+    assert "may not be written by this user" in told["file log"]["text"]
 
 
 def test_a_log_whose_head_is_damaged_is_told_and_left_as_it_is(path: Path) -> None:
