@@ -14,6 +14,7 @@ from tests.simulation.picture import Picture
 from tests.simulation.world import Asked, Broken, World
 
 ROUNDING = 1e-6
+Run = tuple[str, str | None]  # a job's id, and the token with which it was handed out
 GROUP_RATES = ("SetGroupRateLimit", "RemoveGroupRateLimit", "Obliterate")
 
 
@@ -40,8 +41,8 @@ class Deliveries:
         self.world = world
         self.leaving: frozenset[str] | None = None
         self._running: dict[str, str | None] = {}  # id -> token, of who was handed out
-        self._of_peer: dict[str, tuple[int, str | None]] = {}  # id -> to whom last, and token
-        self._left: set[tuple[str, str | None]] = set()  # id, token, of what a closed one had
+        self._of_peer: dict[Run, int] = {}  # who was handed each run, an undo may bring back any
+        self._left: set[Run] = set()  # what closed connections had
         self._taken: dict[int, tuple[Any, list[int]]] = {}  # a bucket's id -> itself, moments
         self._windows: dict[tuple[str, str], Window] = {}
         world.handed_out = self.handed_out
@@ -54,7 +55,7 @@ class Deliveries:
         queue = self.world.engine.queues[request["queue"]]
         for job, token in zip(jobs, tokens, strict=True):
             self._only_once(job["id"], token)
-            self._of_peer[job["id"]] = asked.peer, token
+            self._of_peer[job["id"], token] = asked.peer
             self._left.discard((job["id"], token))  # an earlier run without a token
             record = queue.active.get(job["id"])
             if record is None or record.token != token:
@@ -136,12 +137,10 @@ class Deliveries:
 
     def closes(self, peer: int) -> None:
         """Close a connection: nobody works on what it was handed."""
-        gone = {
-            job_id: token for job_id, (number, token) in self._of_peer.items() if number == peer
-        }
-        self._left |= gone.items()
-        for job_id in gone:
-            del self._of_peer[job_id]
+        gone = {run for run, number in self._of_peer.items() if number == peer}
+        self._left |= gone
+        for run in gone:
+            del self._of_peer[run]
 
     def has_left(self, job: Picture) -> bool:
         """Say whether the connection that was handed this run has closed."""

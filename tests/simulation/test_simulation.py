@@ -218,6 +218,26 @@ def test_a_scheduler_that_tries_again_is_not_what_a_failed_command_left_behind()
     )
 
 
+def test_a_run_that_an_undo_gives_back_to_a_closed_connection_may_be_anothers_at_once() -> None:
+    pull = {"cmd": "PULL", "queue": "q", "owner": "w", "lockTtl": 2_000}
+
+    run(
+        [
+            ("command", 1, {"cmd": "PUSH", "queue": "q", "jobId": "a"}, True),
+            ("command", 0, pull, True),
+            ("disk", "failing", 700),
+            ("command", 1, {"cmd": "ACK", "id": "a", "token": TOKEN}, True),
+            ("command", 1, {"cmd": "RetryCompleted", "queue": "q"}, True),
+            ("command", 0, pull, False),
+            ("command", 0, {"cmd": "SetConcurrency", "queue": "q", "limit": 0}, False),
+            ("command", 2, {**pull, "timeout": 5_000}, True),
+            ("close", 0),
+            ("pass", 1_500),
+        ],
+        1,
+    )
+
+
 def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "_uncomplete", lambda *_: None)
     noise: list[Step] = [("pass", 9), ("command", 1, {"cmd": "Pause", "queue": "r"}, True)]
