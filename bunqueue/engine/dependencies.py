@@ -443,7 +443,10 @@ def completed_again(engine: "Engine", job: Job, _now: int) -> None:
 
 
 def _not_completed(engine: "Engine", job_id: str, touched: list[Job]) -> None:
-    """Undo ``completed``."""
+    """Undo ``completed``; where the completion itself stands, it is told once more."""
+    job = engine.index.get(job_id)
+    if job is not None and job.place == COMPLETED:
+        engine.graph.later(engine, completed_again, job)
     for consumer in touched:
         ties_of(consumer).missing.add(job_id)
     # Of one that was away, the edge may have gone for good.
