@@ -141,7 +141,7 @@ def apply(
             or engine.index.get(parent.id) is not parent
         ):
             return
-        if mode == FAIL and parent.place == ADMITTED:
+        if mode in (FAIL, CONTINUE) and parent.place == ADMITTED:
             # It took the id of the child's parent, and is shown by a commit before this one.
             engine.storage.sync(None, (engine, parent, record), _apply_later)
             return

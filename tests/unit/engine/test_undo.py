@@ -868,3 +868,23 @@ def test_the_file_says_of_a_job_that_was_met_while_it_was_committed_that_it_wait
     assert job is not None
     assert world.storage.rows["a"].place == job.place
     assert "waiting" == world.restart().state("a")
+
+
+def test_a_child_that_fails_while_a_new_parent_of_its_id_is_committed_lets_that_go_on(
+    world: World,
+) -> None:
+    children = [flow_child("a", failParentOnFailure=True),
+                flow_child("e", continueParentOnFailure=True)]  # fmt: skip
+    world.ok("PUSHF", jobs=[*children, flow_parent(["a", "e"])])
+    world.pull()
+    world.pull()
+    world.ok("FAIL", id="a", unrecoverable=True)
+    assert "failed" == world.state("p")
+    world.send("PUSH", queue="r", jobId="p", dependsOn=["e"])
+    while_it_is_committed(
+        world, lambda: world.send("FAIL", id="e", unrecoverable=True), fails=False
+    )
+    world.forward(1)
+    world.settle()
+
+    assert "waiting" == world.state("p")
