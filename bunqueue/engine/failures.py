@@ -142,9 +142,7 @@ def apply(
         ):
             return
         if mode in (FAIL, CONTINUE) and parent.place == ADMITTED:
-            # It took the id of the child's parent, and is shown by a commit before this one.
-            engine.storage.sync(None, (engine, parent, record), _apply_later)
-            return
+            return  # applied when it is shown
         if mode == FAIL:
             is_due = parent.place == PARKED and child_id in ties.missing
             _drop_record(engine, parent, record)
@@ -172,8 +170,13 @@ def apply(
         announce(engine, "waiting", parent.queue.name, parent.id, now, prev="waiting-children")
 
 
-def _apply_later(engine: "Engine", parent: Job, record: Record) -> None:
-    engine.graph.later(engine, apply, parent, record)
+def apply_to_shown(engine: "Engine", parent: Job) -> None:
+    """Apply what children did to a parent before it was shown: it had taken the id of theirs.
+
+    Or it is one of a large flow, whose children were shown before it.
+    """
+    for record in ties_of(parent).records.values():
+        engine.graph.later(engine, apply, parent, record)
 
 
 # What a parent has had of the ids that it does without: dependencies, and which of them missing.

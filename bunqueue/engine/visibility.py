@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from bunqueue.engine import dependencies, keys
 from bunqueue.engine.events import emit
+from bunqueue.engine.failures import apply_to_shown
 from bunqueue.engine.job import Job
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.places import take_out
@@ -63,6 +64,8 @@ def enter(engine: "Engine", job: Job, now: int) -> None:
             engine.graph.later(engine, dependencies.release, job)
     else:
         queue.run_set.enter(job, now)
+    if flow is not None and flow.records:
+        apply_to_shown(engine, job)
     engine.totals.pushed += 1
     if job.options.ttl is not None:
         engine.arm_ttl(job)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import visibility
 from tests.support.engine import Answer, World, persistent_world
 from tests.support.flows import tree
 
@@ -61,3 +62,31 @@ def test_a_flow_on_disk_is_shown_whole_whatever_fails_meanwhile(count: int) -> N
     assert True is reply["ok"]
     assert "c0" == poll.reply["job"]["id"]
     assert {"active": 1, "waiting": count - 1} == world.counts()
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [("continueParentOnFailure", "waiting"), ("failParentOnFailure", "failed")],
+)
+def test_a_parent_that_is_shown_last_learns_what_its_child_did_before(
+    monkeypatch: pytest.MonkeyPatch, policy: str, state: str
+) -> None:
+    """Also if a commit has failed meanwhile, of something else."""
+    monkeypatch.setattr(visibility, "SHOWN_US", 5_000)  # each step takes a tick
+    world = persistent_world()
+    flow = world.send("PUSHF", jobs=tree(300, maxAttempts=1, priority=9, **{policy: True}))
+    while not world.counts():
+        world.engine.tick(world.now)
+        world.settle()
+    _, token = world.lease()
+    world.ok("FAIL", id="c0", token=token)
+    world.storage.fails = True
+    world.engine.tick(world.now)
+    world.error("Pause", queue="other")
+    world.storage.fails = False
+    assert "unknown" == world.state("p")
+
+    world.forward(100)
+
+    assert flow.reply is not None
+    assert state == world.state("p")
