@@ -63,6 +63,9 @@ def arriving(
     engine.arriving.append(arrival)
     try:
         yield
+    except GeneratorExit:  # the engine was let go, and the work with it
+        arrival.waiting.clear()
+        raise
     finally:
         engine.arriving.remove(arrival)
         waits = engine.storage.answer_waits

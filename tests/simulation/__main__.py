@@ -5,13 +5,14 @@ another order in every process unless their hashes are fixed, so the program sta
 with ``PYTHONHASHSEED=0``.
 
 Usage:
-  tests.simulation [--seed N] [--minutes M] [--once] [--keep-on]
+  tests.simulation [--seed N] [--minutes M] [--once] [--keep-on] [--sliced]
 
 Options:
   --seed N     Of the first history [default: 1].
   --minutes M  How long [default: 1].
   --once       Only the history of that seed.
   --keep-on    Do not stop at a failure; count them and name their seeds at the end.
+  --sliced     Other histories, in which all that is done in slices is done one job a slice.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import os
 import sys
 import time
 import traceback
+from contextlib import nullcontext
+from typing import Any
 
 from docopt import docopt
 
-from tests.simulation.history import Failed, Figures, run, shrunk, steps_of
+from tests.simulation.history import Failed, Figures, Run, run, shrunk, steps_of
+from tests.simulation.sliced import SlicedRun, in_slices, sliced_history
 from tests.simulation.world import silence
 
 SAID_EVERY_S = 60
@@ -33,7 +37,14 @@ SAID_EVERY_S = 60
 def main() -> int:
     """Return the exit status: 1 if a rule was broken."""
     given = docopt(__doc__ or "")
+    with in_slices() if given["--sliced"] else nullcontext():
+        return go(given)
+
+
+def go(given: dict[str, Any]) -> int:
+    """Do what the arguments say."""
     seed, seconds = int(given["--seed"]), 60 * float(given["--minutes"])
+    draw, of = (sliced_history, SlicedRun) if given["--sliced"] else (steps_of, Run)
     silence()
     figures = Figures()
     begin, cpu = time.monotonic(), time.process_time()
@@ -42,7 +53,7 @@ def main() -> int:
     kinds: dict[str, list[int]] = {}
     while True:
         try:
-            run(steps_of(seed), seed, figures)
+            run(draw(seed), seed, figures, of)
         except Failed as failure:
             kinds.setdefault(failure.kind, []).append(seed)
             if not given["--keep-on"]:

@@ -64,8 +64,17 @@ class Run:
         self.told.append(f"{step[0]}, at {self.world.now}")
         getattr(self, f"_{step[0]}")(*step[1:])
         self.world.is_sound()
-        self.rules.whole()
+        self._whole()
         self.figures.steps += 1
+
+    def _whole(self) -> None:
+        self.rules.whole()
+
+    def _settled(self) -> None:
+        self.rules.settled()
+
+    def _is_noted(self) -> None:
+        self.world.is_noted()
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -174,7 +183,7 @@ class Run:
         self.rules.look_at_control(is_undone=writer.failures != seen[0])
         is_well = world.storage.status()["error"] is None and writer.in_flight is None
         if ms >= SOON_MS and writer.mode == "quick" and is_well:
-            self.rules.settled()
+            self._settled()
         self.told.append(f"{ms} ms pass")
 
     def _disk(self, mode: str, delay_ms: int) -> None:
@@ -192,7 +201,7 @@ class Run:
     def _crash(self, commits_last: bool, down_ms: int) -> None:
         writer = self.world.writer
         self._count()
-        self.world.is_noted()
+        self._is_noted()
         self.figures.faults["crash"] += 1
         self.world.crash(commits_last)
         self.rules.file_is_right()
@@ -204,7 +213,7 @@ class Run:
         self._count()
         self.figures.faults["stop"] += 1
         is_written = self.world.stop()
-        self.world.is_noted()
+        self._is_noted()
         self.told.append(f"the broker stops, everything is written: {is_written}")
         self.rules.file_is_right()
         if is_written and self.world.stored() != self.world.last_cut[0]:
@@ -243,8 +252,13 @@ class Run:
         self.figures.checks += self.rules.checks
 
 
-def run(steps: Sequence[Step], seed: int, figures: Figures | None = None) -> Run:
+def run(
+    steps: Sequence[Step], seed: int, figures: Figures | None = None, of: type[Run] = Run
+) -> Run:
     """Run the steps.
+
+    Args:
+        of: Whose rules they are held to.
 
     Raises:
         Failed: A rule does not hold, or something was raised that should not be.
@@ -253,7 +267,7 @@ def run(steps: Sequence[Step], seed: int, figures: Figures | None = None) -> Run
     figures.histories += 1
     fake = SimulatedTime()
     with mock.patch.object(log_module, "time", fake):
-        made = Run(seed, figures)
+        made = of(seed, figures)
         fake.world = made.world
         answered = made.world.answered
 
@@ -309,7 +323,7 @@ def shrunk(failure: Failed, seconds: float = 60.0) -> Failed:
                 return failure
             steps = failure.steps[:at] + failure.steps[at + size :]
             try:
-                run(steps, failure.seed)
+                run(steps, failure.seed, of=type(failure.made))
             except Failed as shorter:
                 if shorter.kind == failure.kind:
                     failure = shorter

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from bunqueue.commands.registry import COMMANDS
-from bunqueue.engine import moves, outcomes
+from bunqueue.engine import large_batches, moves, outcomes
 from bunqueue.engine.engine import Engine
 from bunqueue.storage.log import MutationLog
 from tests.simulation import rules, steps
 from tests.simulation.history import Failed, Figures, run, shrunk, steps_of
+from tests.simulation.sliced import SlicedRun, in_slices, sliced_history
 from tests.simulation.steps import TOKEN, Step
 from tests.simulation.world import World, silence
 from tests.support.flows import flow_child, flow_parent
@@ -23,6 +24,8 @@ from tests.support.flows import flow_child, flow_parent
 SECONDS = 6.0
 HISTORIES_MIN = 15  # on a machine that is busy with other things
 FIRST_SEED = 1
+SLICED_SEED = 300_000
+SLICED_HISTORIES = 40
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +239,26 @@ def test_a_run_that_an_undo_gives_back_to_a_closed_connection_may_be_anothers_at
         ],
         1,
     )
+
+
+def test_work_in_slices_is_whole_whatever_happens_between_them() -> None:
+    run_sliced(SLICED_HISTORIES)
+
+
+def run_sliced(histories: int) -> None:
+    """Run some histories in slices."""
+    with in_slices():
+        for seed in range(SLICED_SEED, SLICED_SEED + histories):
+            run(sliced_history(seed), seed, of=SlicedRun)
+
+
+def test_a_batch_that_is_not_withdrawn_between_slices_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_batches, "withdraw_all", lambda *_: None)
+
+    with pytest.raises(Failed):
+        run_sliced(10 * SLICED_HISTORIES)
 
 
 def test_a_failing_history_becomes_shorter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,6 +274,17 @@ def test_nobody_is_told_of_a_flow_that_could_not_be_written(push: dict[str, Any]
     assert nothing_is_left(world)
 
 
+def test_who_meets_a_flow_whose_broker_ends_is_not_admitted_after_that() -> None:
+    world = persistent_world()
+    half_way(world)
+    met = world.send("PUSH", queue="q", jobId="d", dependsOn=["c1"])
+
+    world.engine.works.ring.pop().work.close()  # as the interpreter does to what nobody refers to
+
+    assert not met.is_there
+    assert world.engine.index.get("d") is None
+
+
 def test_who_meets_a_flow_is_told_why_it_is_refused() -> None:
     world = persistent_world()
     half_way(world)
