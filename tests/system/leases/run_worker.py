@@ -56,7 +56,8 @@ def tell_when_back(worker: Worker) -> None:
 
 
 def tell(*words: object) -> None:
-    print(*words, flush=True)
+    line = " ".join(map(str, words)) + "\n"
+    print(line, end="", flush=True)  # one write: others tell from other threads
 
 
 main()
