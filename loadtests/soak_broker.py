@@ -22,7 +22,7 @@ Options:
   --names=N         Over so many queue names, all of which come in five rounds. [default: 10000]
   --completed=N     Completed jobs that are kept. [default: 20000]
   --minutes-kept=N  Minutes of all queues' figures that are kept, and entries of their log.
-                    [default: 20000]
+                    [default: 5000]
   --lines=N         About so many lines of the table. [default: 20]
   --svg=FILE        Draw the curve too.
   --port=N          Its TCP port. [default: 0]

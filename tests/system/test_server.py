@@ -340,9 +340,21 @@ def test_an_old_version_of_tls_is_refused(
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with BrokerProcess(tmp_path, env=tls_env) as broker:
-        sock = socket.create_connection((broker.host, getattr(broker, port)), WAIT_S_MAX)
+        sock = connected(broker.host, getattr(broker, port))
         with sock, pytest.raises((ssl.SSLError, ConnectionResetError)):
             context.wrap_socket(sock)
+
+
+def connected(host: str, port: int) -> socket.socket:
+    """Connect to a port; that of HTTP listens a moment after that of TCP."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        try:
+            return socket.create_connection((host, port), WAIT_S_MAX)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 # -- starting --------------------------------------------------------------------------------------
