@@ -3,7 +3,8 @@
 Between two slices anything may happen: other commands, time, a commit that fails, a crash. What a
 command does is spread over steps then, so that only those rules are held that need not know which
 step did what: everything is whole after each, the file is what was cut, a restart changes nothing,
-nobody waits for what has happened.
+nobody waits for what has happened. The rules about the file do not know yet that a batch under way
+takes whom it replaces out of memory before it is written: a crash just then is reported.
 """
 
 from __future__ import annotations

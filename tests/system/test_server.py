@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.support.broker_process import BrokerProcess, clean_environment, free_port
+from tests.support.broker_process import BrokerProcess, accepts, clean_environment, free_port
 from tests.support.wire import Reader, frame, frame_of, ping, push
 
 pytestmark = pytest.mark.slow
@@ -340,21 +340,13 @@ def test_an_old_version_of_tls_is_refused(
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with BrokerProcess(tmp_path, env=tls_env) as broker:
-        sock = connected(broker.host, getattr(broker, port))
-        with sock, pytest.raises((ssl.SSLError, ConnectionResetError)):
+        address = broker.host, getattr(broker, port)
+        until(lambda: accepts(*address))  # that of HTTP listens a moment after that of TCP
+        with (
+            socket.create_connection(address, WAIT_S_MAX) as sock,
+            pytest.raises((ssl.SSLError, ConnectionResetError)),
+        ):
             context.wrap_socket(sock)
-
-
-def connected(host: str, port: int) -> socket.socket:
-    """Connect to a port; that of HTTP listens a moment after that of TCP."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while True:
-        try:
-            return socket.create_connection((host, port), WAIT_S_MAX)
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
 
 
 # -- starting --------------------------------------------------------------------------------------
