@@ -100,6 +100,8 @@ def push_flow(
         for job in jobs:  # numbered anew: what began since they were planned came before them
             job.seq = engine.seq = engine.seq + 1
             engine.index.put(job)
+    undo = _withdraw, (engine, jobs, now)
+    engine.storage.sync(*undo)  # an id may be free by what is undone yet
     shown: list[bytes] = []
     with arriving(engine, [job.id for job in jobs], (), lambda: jobs):
         yield spent_us + len(jobs)
@@ -112,7 +114,7 @@ def push_flow(
                 engine.storage.added(job)
         is_small = len(jobs) <= SHOWN_AT_ONCE
         then = _show if is_small else None
-        engine.storage.sync(_withdraw, (engine, jobs, now), then, durable=True)
+        engine.storage.sync(*undo, then, durable=True)
     if is_small:
         return shown
     now = yield COMMITTED

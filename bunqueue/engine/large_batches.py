@@ -3,7 +3,8 @@
 1. survey: the ids and keys that the entries name are gathered, so that pushes which are about them
    can be put off from then on; a batch that turns out to be small is a ``push_batch``;
 2. hide: the jobs are admitted in slices, invisible and not written yet; one that is refused on the
-   way takes those before it out again;
+   way takes those before it out again, and so does a commit that fails: what a slice builds on may
+   be undone, an end that has freed an id or a key, or a completion;
 3. write: all of them in one batch, in one step;
 4. show, in slices, what is committed by then.
 """
@@ -67,6 +68,11 @@ class _Survey(NamedTuple):
     has_edges: bool = False
     has_parents: bool = False
     may_redirect: bool = False
+
+    @property
+    def is_about_others(self) -> bool:
+        """Some entry names an id or a key that others have, or had."""
+        return bool(self.ids or self.keys or self.has_edges)
 
 
 def push_many(
@@ -173,6 +179,7 @@ def _hide(
         for number in numbers:
             if entries[number][3] is not None:
                 shards.update(other_shards(engine, entries[number][3], custom_ids[number]))
+        begin = len(hidden)
         with engine.identity_lock, in_order(shards):
             for number in numbers:
                 entry, custom_id = entries[number], custom_ids[number]
@@ -184,7 +191,14 @@ def _hide(
                     raise Refused(problem)
                 ids.append(admit(engine, queue, entry, custom_id, now, batch, hidden))
                 batch.pop(custom_id or "", None)
+        if survey.is_about_others:
+            waits = engine.storage.answer_waits
+            engine.storage.sync(withdraw_all, (engine, hidden, begin))
+            engine.storage.answer_waits = waits  # nothing is written yet: the next slice may come
+        admitted = len(hidden)
         now = yield weighs * ADMITTED_US
+        if len(hidden) < admitted:
+            raise StorageFailed("what the batch builds on could not be written")
     return ids
 
 

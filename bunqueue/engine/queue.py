@@ -118,12 +118,14 @@ class Queue(QueueFields):
     def absorb(self, other: "Queue", now: int) -> None:
         """Take over the jobs and keys of another queue object of this name; nothing stays there."""
         for job in list(other.run_set.jobs()):
+            other.run_set.leave(job)
             job.queue = self
             job.stamp += 1
             self.run_set.enter(job, now)
         other.run_set.clear()
         for job in other.active.values():
             if job.extra.group_id is not None:
+                other.run_set.open_group(job.extra.group_id).active -= 1
                 self.run_set.open_group(job.extra.group_id).active += 1
         for place in ("admitted", "parked", "active", "completed", "failed"):
             jobs = getattr(other, place)

@@ -120,7 +120,7 @@ def withdraw(
         engine.storage.rewritten(robbed)
 
 
-def withdraw_all(engine: "Engine", hidden: Sequence[Hidden]) -> None:
-    """Undo many admissions, newest first."""
-    for args in reversed(hidden):
-        withdraw(engine, *args)
+def withdraw_all(engine: "Engine", hidden: list[Hidden], begin: int = 0) -> None:
+    """Undo many admissions, newest first, and take them from the list; the first ``begin`` stay."""
+    while len(hidden) > begin:
+        withdraw(engine, *hidden.pop())

@@ -19,6 +19,7 @@ from bunqueue.errors import Refused, StorageFailed
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import Answer, ScriptedStorage, World, done, persistent_world
 from tests.support.flows import tree
+from tests.support.whole import check_whole
 
 MANY = 3_000
 
@@ -474,6 +475,27 @@ def test_what_was_there_goes_with_a_large_queue_wherever_it_moves_meanwhile(worl
 
     assert {} == world.counts()
     assert ["unknown"] * 4 == [world.state(str(job_id)) for job_id in (*pulled, raised)]
+
+
+def test_groups_are_counted_right_after_an_obliteration_that_could_not_be_written() -> None:
+    world = persistent_world()
+    world.ok("PUSHB", queue="q", jobs=[{}] * MANY)
+    old = world.engine.queues["q"]
+    answer = world.send("Obliterate", queue="q")
+    for _ in range(2):
+        world.push(groupId="g")
+    assert world.go("PULL", queue="q", group={"affinity": "g"})["job"]
+    while world.engine.queues["q"] is old:
+        world.settle()
+        world.engine.tick(world.now)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    world.settle()
+
+    assert answer.reply == {"ok": False, "error": "Internal server error"}
+    assert world.engine.queues["q"] is old
+    check_whole(world.engine, world.now, [world.peer])
 
 
 def test_the_second_of_two_obliterations_takes_what_came_between_them(world: World) -> None:

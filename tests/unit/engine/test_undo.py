@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from bunqueue.engine.dependencies import SETTLED_PER_SLICE
-from tests.support.engine import World, persistent_world
+from tests.support.engine import Answer, World, persistent_world
 from tests.support.flows import flow_child, flow_parent
 from tests.support.whole import check_whole
 
 MINUTE = 60_000
+MANY = 1_000
 INTERNAL = "Internal server error"
 
 
@@ -166,6 +167,83 @@ def test_what_was_undone_is_in_the_file_as_it_is_in_memory(
     job = world.engine.find("a")
     names = ("place", "attempts", "run_at", "priority", "data", "result", "token")
     assert [getattr(job, name) for name in names] == [getattr(row, name) for name in names]
+
+
+IDS = ["a", *(f"c{number}" for number in range(MANY))]
+REST: list[dict[str, Any]] = [{"priority": 1}] * MANY
+ARRIVALS: dict[str, dict[str, Any]] = {
+    "its id": {"cmd": "PUSHB", "queue": "q", "jobs": [{"customId": "a", "durable": True}, *REST]},
+    "its key": {"cmd": "PUSHB", "queue": "q", "jobs": [{"uniqueKey": "k", "durable": True}, *REST]},
+    "a flow": {
+        "cmd": "PUSHF",
+        "jobs": [
+            *(flow_child(job_id, parent_queue="q") for job_id in IDS),
+            flow_parent(IDS, queue="q"),
+        ],
+    },
+}
+
+
+def half_way(world: World, request: dict[str, Any]) -> Answer:
+    """Send a large batch or flow, and stop once its first jobs are admitted; commit nothing."""
+    answer = world.send_raw(request)
+    for _ in range(100):
+        if any(True for arrival in world.engine.arriving for _ in arrival.jobs()):
+            break
+        world.engine.tick(world.now)
+    return answer
+
+
+@pytest.mark.parametrize("push", ARRIVALS.values(), ids=list(ARRIVALS))
+@pytest.mark.parametrize(
+    ("prepare", "command", "fields"),
+    CASES,
+    ids=[f"{prepare.__name__}-{command}-{len(fields)}" for prepare, command, fields in CASES],
+)
+def test_what_arrives_on_the_strength_of_a_command_is_undone_with_it(
+    world: World,
+    prepare: Callable[[World], str | None],
+    command: str,
+    fields: dict[str, Any],
+    push: dict[str, Any],
+) -> None:
+    token = prepare(world)
+    shown = {} if token is None else {"token": token}
+    before = everything(world)
+    answer = world.send(command, **{**fields, **(shown if "id" in fields else {})})
+    arriving = half_way(world, push)
+    world.storage.fails = True
+    world.settle()
+    while not arriving.is_there:
+        world.engine.tick(world.now)
+        world.settle()
+    world.storage.fails = False
+    world.engine.tick(world.now)
+    world.settle()
+
+    assert INTERNAL == (answer.reply or {}).get("error")
+    assert False is (arriving.reply or {}).get("ok")
+    assert before == everything(world)
+    check_whole(world.engine, world.now, [world.peer])
+
+
+def test_a_large_batch_does_not_run_on_the_strength_of_a_completion_that_is_undone(
+    world: World,
+) -> None:
+    world.push("r", jobId="b")
+    world.pull("r")
+    world.send("ACK", id="b")
+    jobs: list[dict[str, Any]] = [{"dependsOn": ["b"]}, *REST]
+    arriving = half_way(world, {"cmd": "PUSHB", "queue": "q", "jobs": jobs})
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    while not arriving.is_there:
+        world.engine.tick(world.now)
+        world.settle()
+
+    assert ("active", {}) == (world.state("b"), world.counts())
+    assert False is (arriving.reply or {}).get("ok")
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
