@@ -1,6 +1,7 @@
 """A broker that is killed: what its writer was given is in the file, nobody comes in between."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -45,14 +46,14 @@ class Broker:
 
     def __init__(self, path, writer="process"):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BROKER, path, writer], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", BROKER, path, writer], stdout=subprocess.PIPE, bufsize=0
         )
         self.writer_pid = int(self.process.stdout.readline())
         self.sent = self.committed = 0
 
     def _read(self, line):
         words = line.split()
-        if words[0] == "sent":
+        if words[0] == b"sent":
             self.sent = int(words[1])
         else:
             self.committed = int(words[0])
@@ -61,15 +62,21 @@ class Broker:
         while self.committed < seq:
             self._read(self.process.stdout.readline())
 
-    def run_until_it_waits(self):
-        while self.sent == self.committed:
+    def stop_writer(self):
+        """Stop its writer, and return once the broker waits for that."""
+        os.kill(self.writer_pid, signal.SIGSTOP)
+        while self.sent == self.committed or self._tells_more():
             self._read(self.process.stdout.readline())
+
+    def _tells_more(self):
+        """Say whether another line comes: the answer to a commit may have been on its way."""
+        return bool(select.select([self.process.stdout], [], [], 0.5)[0])
 
     def kill(self):
         """Kill it, and return the last number that it has told as committed."""
         self.process.kill()
         for line in self.process.stdout:
-            if line.endswith("\n"):
+            if line.endswith(b"\n"):
                 self._read(line)
         self.process.stdout.close()
         self.process.wait()
@@ -124,8 +131,7 @@ def test_what_a_killed_broker_has_committed_is_there(path, any_broker):
 
 def test_a_successor_waits_for_the_writer_of_a_killed_broker(path, broker):
     broker.run_to(500)
-    os.kill(broker.writer_pid, signal.SIGSTOP)
-    broker.run_until_it_waits()
+    broker.stop_writer()
     committed = broker.kill()
     with pytest.raises(StorageFailed, match=f"in use by another process .pid {broker.process.pid}"):
         saved(path, lock_wait_ms=100)

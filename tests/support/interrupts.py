@@ -6,6 +6,10 @@ import gc
 import sys
 from collections.abc import Callable
 
+# There a signal may come between a lock's __enter__ and the block, as bytecode stands: no code of
+# Python's keeps a lock from being held then.
+LEAVES_LOCKS = sys.version_info >= (3, 14)
+
 
 class Interrupted(BaseException):
     """Raised by a signal handler in the middle of a call."""

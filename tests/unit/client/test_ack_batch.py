@@ -54,6 +54,9 @@ def test_acks_leave_in_time_though_the_task_that_sends_them_was_interrupted(fail
         batcher.add(item)
         assert item.is_settled.wait(WAIT_S)
     batcher.close()
+    for thread in threading.enumerate():
+        if thread.name == "bunqueue-ack":
+            thread.join(WAIT_S)  # one that was interrupted would be noticed in the next test
 
     assert [["a"], ["b"], ["c"]] == line.batches
     assert failures == sum(item.errors != [None] for item in items)

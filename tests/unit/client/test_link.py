@@ -15,7 +15,7 @@ from bunqueue import CommandError, CommandTimeoutError, Connection, ConnectionCl
 from bunqueue.client.worlds import is_patched
 from bunqueue.errors import LockLostError, RateLimitedError
 from tests.support.fake_server import FakeConnection, FakeServer, Message
-from tests.support.interrupts import Interrupted, interrupted_at
+from tests.support.interrupts import LEAVES_LOCKS, Interrupted, interrupted_at
 
 
 @pytest.fixture
@@ -338,6 +338,7 @@ def test_a_reader_interrupted_by_a_signal_leaves_nothing_behind(
     assert 1 == connection.generation
 
 
+@pytest.mark.skipif(LEAVES_LOCKS, reason="a signal may leave a lock held")
 @pytest.mark.skipif(is_patched(), reason="a hub does not run Python's handlers while it waits")
 def test_a_call_interrupted_anywhere_holds_no_lock(server: FakeServer) -> None:
     point, stuck = 1, []
