@@ -3,8 +3,7 @@
 Between two slices anything may happen: other commands, time, a commit that fails, a crash. What a
 command does is spread over steps then, so that only those rules are held that need not know which
 step did what: everything is whole after each, the file is what was cut, a restart changes nothing,
-nobody waits for what has happened. The rules about the file do not know yet that a batch under way
-takes whom it replaces out of memory before it is written: a crash just then is reported.
+nobody waits for what has happened.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from bunqueue.engine import (
     visibility,
 )
 from tests.simulation import world
-from tests.simulation.history import Run
+from tests.simulation.history import Figures, Run
 from tests.simulation.rough import rough_history
 from tests.simulation.steps import COMMANDS, Step
 from tests.simulation.world import Asked
@@ -82,7 +81,14 @@ def in_slices() -> Iterator[None]:
 
 
 class SlicedRun(Run):
-    """A history that is held to what is true at any moment."""
+    """A history that is held to what is true at any moment.
+
+    The broker may die after any commit: the file is looked at after each.
+    """
+
+    def __init__(self, seed: int, figures: Figures) -> None:
+        super().__init__(seed, figures)
+        self.world.file_changed = self.rules.file_is_right
 
     def _ask(self, peer: int, request: dict[str, Any]) -> Asked:
         request = self._filled(request)

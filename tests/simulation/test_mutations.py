@@ -24,6 +24,7 @@ from bunqueue.engine import (
     group_control,
     groups,
     keys,
+    large_batches,
     limits,
     moves,
     outcomes,
@@ -35,6 +36,7 @@ from bunqueue.engine.cron import Cron, Timetable
 from bunqueue.engine.engine import Engine
 from bunqueue.storage.log import MutationLog
 from tests.simulation.history import Failed, run, steps_of
+from tests.simulation.sliced import SlicedRun, in_slices, sliced_history
 from tests.simulation.world import silence
 
 HISTORIES_MAX = 400
@@ -43,22 +45,25 @@ Patch = pytest.MonkeyPatch
 
 
 class Mutation(NamedTuple):
-    """``seed`` is that of a history that finds it."""
+    """``seed`` is that of a history that finds it, ``is_sliced``: of one in slices."""
 
     invariant: str
     breaks: Callable[[Patch], None]
     says: str
     seed: int
+    is_sliced: bool
 
 
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(invariant: str, says: str, seed: int = 1) -> Callable[..., Any]:
+def mutation(
+    invariant: str, says: str, seed: int = 1, is_sliced: bool = False
+) -> Callable[..., Any]:
     """Have a way to break the engine tried."""
 
     def keep(breaks: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(invariant, breaks, says, seed))
+        MUTATIONS.append(Mutation(invariant, breaks, says, seed, is_sliced))
         return breaks
 
     return keep
@@ -291,6 +296,57 @@ def a_flow_that_is_not_written_leaves_its_first_job(patch: Patch) -> None:
     )
 
 
+# -- a batch under way -----------------------------------------------------------------------------
+
+NOT_WHAT_WAS_CUT = "the file is not what was cut"
+
+
+@mutation("I3", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
+def whom_a_batch_ends_is_lost_before_it_is_written(patch: Patch) -> None:
+    def retire(engine: Any, job: Any) -> None:
+        leave(engine, job)
+        engine.storage.removed(job)
+
+    leave = admission._retire
+    patch.setattr(admission, "_retire", retire)
+
+
+@mutation("I4", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
+def whom_a_batch_ends_stays_in_the_file(patch: Patch) -> None:
+    def note(engine: Any, hidden: Any) -> None:
+        write(engine, [(job, (), *rest) for job, _, *rest in hidden])
+
+    write = large_batches._write
+    patch.setattr(large_batches, "_write", note)
+
+
+@mutation("I28", NOT_WHAT_WAS_CUT, seed=2, is_sliced=True)
+def a_batch_is_written_job_by_job(patch: Patch) -> None:
+    def hide(engine: Any, queue: Any, *rest: Any) -> str:
+        job_id = admit(engine, queue, *rest)
+        job = engine.index.get(job_id)
+        if job.place == "admitted":
+            engine.storage.added(job)
+        return job_id
+
+    admit = large_batches.admit
+    patch.setattr(large_batches, "admit", hide)
+
+
+@mutation("I28", NOT_WHAT_WAS_CUT, seed=89, is_sliced=True)
+def a_key_is_lost_before_the_batch_that_takes_it_is_written(patch: Patch) -> None:
+    def hide(engine: Any, queue: Any, *rest: Any) -> str:
+        job_id = admit(engine, queue, *rest)
+        hidden = rest[-1]
+        robbed = hidden[-1][2] if hidden else None
+        if robbed is not None:
+            engine.storage.rewritten(robbed)
+        return job_id
+
+    admit = large_batches.admit
+    patch.setattr(large_batches, "admit", hide)
+
+
 # -- who waits for whom ----------------------------------------------------------------------------
 
 
@@ -446,7 +502,11 @@ def found(row: Mutation) -> Failed:
     """Return the first failure that says what the mutation breaks."""
     for seed in range(row.seed, row.seed + HISTORIES_MAX):
         try:
-            run(steps_of(seed), seed)
+            if row.is_sliced:
+                with in_slices():
+                    run(sliced_history(seed), seed, of=SlicedRun)
+            else:
+                run(steps_of(seed), seed)
         except Failed as failure:
             if row.says in str(failure):
                 return failure

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bunqueue.commands.registry import COMMANDS
-from bunqueue.engine import large_batches, moves, outcomes
+from bunqueue.engine import keys, large_batches, moves, outcomes
 from bunqueue.engine.engine import Engine
 from bunqueue.storage.log import MutationLog
 from tests.simulation import rules, steps
@@ -24,7 +24,7 @@ from tests.support.flows import flow_child, flow_parent
 SECONDS = 6.0
 HISTORIES_MIN = 15  # on a machine that is busy with other things
 FIRST_SEED = 1
-SLICED_SEED = 300_000
+SLICED_SEED = 300_030
 SLICED_HISTORIES = 40
 
 
@@ -243,6 +243,46 @@ def test_a_run_that_an_undo_gives_back_to_a_closed_connection_may_be_anothers_at
 
 def test_work_in_slices_is_whole_whatever_happens_between_them() -> None:
     run_sliced(SLICED_HISTORIES)
+
+
+BATCH: list[Step] = [
+    ("command", 0, {"cmd": "PUSH", "queue": "q", "jobId": "a", "durable": True}, True),
+    ("command", 0, {"cmd": "Discard", "id": "a"}, True),
+    ("command", 0, {"cmd": "PUSH", "queue": "q", "jobId": "b", "uniqueKey": "k"}, True),
+    ("command", 0, {"cmd": "PULL", "queue": "q", "owner": "w"}, True),
+    (
+        "command",
+        0,
+        {
+            "cmd": "PUSHB",
+            "queue": "q",
+            "jobs": [
+                {"customId": "a"},
+                {"uniqueKey": "k", "dedup": {"replace": True}},
+                *({"tags": ["x"]} for _ in range(9)),
+            ],
+        },
+        False,
+    ),
+    ("pass", 15),
+    ("command", 0, {"cmd": "Progress", "id": "b", "progress": 10}, True),
+]  # "a" and the key of "b" are the batch's by then, and nothing of that is written
+
+
+def test_what_a_batch_under_way_has_taken_is_there_again_after_a_crash() -> None:
+    with in_slices():
+        made = SlicedRun(1, Figures())
+        for step in BATCH:
+            made.step(step)
+        engine = made.world.engine
+        assert engine.index.get("a").place == "admitted"
+        assert engine.index.get("b").extra.unique_until == keys.LOST
+        made.step(("crash", True, 0))
+
+    found = made.world.engine
+    assert found.index.get("a").place == "failed"
+    assert found.index.get("b").extra.unique_until is None
+    assert len(found.index) == 2
 
 
 def run_sliced(histories: int) -> None:

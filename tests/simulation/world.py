@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any
 
@@ -28,6 +29,7 @@ from bunqueue.protocol.replies import INTERNAL_ERROR, encode_reply, error_reply
 from bunqueue.storage.log import MutationLog
 from bunqueue.storage.loop import Loop
 from bunqueue.storage.ports import Writer
+from tests.simulation.batches import Batches
 from tests.simulation.disk import SimulatedFile, SimulatedLoop, SimulatedSaved, SimulatedWriter
 from tests.simulation.picture import (
     Picture,
@@ -38,6 +40,7 @@ from tests.simulation.picture import (
     ties_of,
 )
 from tests.support.engine import Clock, FakePeer, checked_lock
+from tests.support.stores import NamedQueue
 
 PEERS = 3
 UNHEARD = 4  # of so many histories, one has no listener: then the short ways are taken
@@ -52,7 +55,8 @@ class SimulatedStorage(MutationLog):
 
     Attributes:
         touched: The jobs that were noted since somebody last looked.
-        on_cut: Called with the number of each batch, and whether it is empty.
+        on_cut: Called with the number of each batch, whether it is empty, and whose rows it has.
+        on_failed: Called when a commit has failed, and all is undone.
     """
 
     def __init__(
@@ -60,8 +64,8 @@ class SimulatedStorage(MutationLog):
     ) -> None:
         self._saved = SimulatedSaved(file, self.changed, now())
         super().__init__(writer, loop, self._saved.seq, now)
-        self.on_cut: Callable[[int, bool], None] = lambda _number, _is_empty: None
-
+        self.on_cut: Callable[[int, bool, AbstractSet[int]], None] = lambda *_: None
+        self.on_failed: Callable[[], None] = lambda: None
         self.touched: dict[int, Any] = {}
 
     def load(self) -> SimulatedSaved:
@@ -90,8 +94,14 @@ class SimulatedStorage(MutationLog):
 
     def _cut(self) -> Any:
         batch = super()._cut()
-        self.on_cut(self._number, batch is None)
+        in_flight = self._in_flight
+        assert in_flight is not None
+        self.on_cut(self._number, batch is None, {job.seq for job in in_flight.jobs})
         return batch
+
+    def _failed(self, *failure: Any) -> None:
+        super()._failed(*failure)
+        self.on_failed()
 
     @property
     def cuts(self) -> int:
@@ -173,6 +183,7 @@ class World:
         self.writer.start(self.storage)
         self.committed = 0
         self.cuts: dict[int, Cut] = {}
+        self._newest: dict[int, Picture] = {}  # what the file is to have with the newest batch
         self.storage.on_cut = self._on_cut
         self.writer.on_committed = self._on_committed
         self.storage.on_dropped = self._dropped
@@ -188,6 +199,8 @@ class World:
         self.engine.recover(self.now)
         self._jobs = {job.seq: job for job in self.engine.index}
         self._pictures = pictures_of(self.engine)
+        self._batches = Batches(self.engine)
+        self.storage.on_failed = self._on_failed
         self.storage.touched.clear()
         self.peers = [self._connect(number) for number in range(PEERS)]
         self.tick_at = self.now
@@ -214,18 +227,23 @@ class World:
     def _dropped(self, job: Any, why: str) -> None:
         raise Broken(f"a row of {job} was refused: {why}")
 
-    def _on_cut(self, number: int, is_empty: bool) -> None:
+    def _on_cut(self, number: int, is_empty: bool, written: AbstractSet[int]) -> None:
         engine = self.engine
-        self.cuts[number] = self.stored(), control_of(engine, self.now), ties_of(engine)
+        stored = self._newest = self.stored(written)
+        ties = ties_of(engine) | self._batches.ties(stored)
+        self.cuts[number] = stored, control_of(engine, self.now), ties
         if is_empty:
             self._on_committed(number)
 
     def _on_committed(self, number: int) -> None:
         self.committed = max(self.committed, number)
-        self.file_changed()
         for older in [cut for cut in self.cuts if cut < self.committed]:
             del self.cuts[older]
         self.last_cut = self.cuts.get(number, self.last_cut)
+        self.file_changed()
+
+    def _on_failed(self) -> None:
+        self._batches.failed(self.pictures(), self.file_pictures)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -238,25 +256,44 @@ class World:
         for seq, job in self._jobs.items():
             if job.place != self._pictures[seq].place:
                 touched[seq] = job
+        before, gone = self._pictures, {}
         if touched:
-            self._pictures = dict(self._pictures)
+            self._pictures = dict(before)
             for seq, job in touched.items():
                 if job.place == GONE:
                     self._pictures.pop(seq, None)
                     self._jobs.pop(seq, None)
+                    gone[seq] = job
                 else:
                     self._pictures[seq] = picture_of(job)
                     self._jobs[seq] = job
             touched.clear()
+        self._batches.looked(before, self._pictures, gone, self.now)
         return self._pictures
 
-    def stored(self) -> dict[int, Picture]:
-        """Return the pictures with the places that a file has for them."""
+    def stored(self, written: AbstractSet[int] = frozenset()) -> dict[int, Picture]:
+        """Return the pictures that a file has, with the places that it has for them.
+
+        Args:
+            written: Whose rows are as of now; of those who wait to be shown, all others have the
+                place that the newest batch has for them. What they wait for may have come since.
+        """
         pictures = dict(self.pictures())
         for seq, job in self._jobs.items():
             if job.place in (ADMITTED, PARKED):
                 pictures[seq] = picture_of(job, is_stored=True)
-        return pictures
+            if job.place == ADMITTED and seq not in written and seq in self._newest:
+                pictures[seq] = pictures[seq]._replace(place=self._newest[seq].place)
+        return self._batches.stored(pictures)
+
+    def file_pictures(self) -> dict[int, Picture]:
+        """Return the pictures of the jobs that the file gives back."""
+        repaired: list[Any] = []
+        saved = SimulatedSaved(self.file, repaired.append, self.now)
+        found = {job.seq: picture_of(job) for job in saved.jobs(NamedQueue)}
+        if repaired:
+            raise Broken(f"rows cannot be read back: {repaired}")
+        return found
 
     def is_noted(self) -> None:
         """Every change of a job has been noted with the storage."""
@@ -268,6 +305,7 @@ class World:
 
     def ask(self, number: int, request: dict[str, Any]) -> Asked:
         """Send one command; the answer may come later."""
+        self.pictures()  # what went before is not this command's
         peer = self.peers[number]
         asked = Asked(number, request)
         asked.cut = self.storage.cuts + 1
@@ -327,6 +365,7 @@ class World:
 
     def tick(self) -> None:
         """Do the timed work that is due."""
+        self.pictures()
         self.tick_at = self.engine.tick(self.now)
         self.is_sound()
         self.storage.answer_waits = NO_WAIT
