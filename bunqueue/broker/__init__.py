@@ -16,7 +16,7 @@ from bunqueue.engine.events import Event
 from bunqueue.engine.face import EngineFace
 from bunqueue.engine.latency import BOUNDS_S, Histogram
 from bunqueue.engine.later import Later
-from bunqueue.engine.ports import NO_WAIT, Committed
+from bunqueue.engine.ports import NO_WAIT, SHOULD_COMMIT, Committed
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.slices import Work
 from bunqueue.engine.webhooks import EVENTS as WEBHOOK_EVENTS
@@ -25,6 +25,7 @@ from bunqueue.engine.webhooks import Webhook
 __all__ = [
     "BOUNDS_S",
     "NO_WAIT",
+    "SHOULD_COMMIT",
     "WEBHOOK_EVENTS",
     "Broker",
     "Clock",

@@ -12,9 +12,8 @@ from bunqueue.commands.peer import Host
 from bunqueue.engine.engine import Engine
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import LockFactory, no_lock
-from bunqueue.engine.places import forget
 from bunqueue.engine.settings import EngineSettings
-from bunqueue.engine.states import GONE
+from bunqueue.engine.unstorable import drop
 from bunqueue.storage.loop import Loop
 from bunqueue.storage.memory import MemoryStorage
 
@@ -63,11 +62,9 @@ class Broker:
         """Seconds since the start."""
         return self.clock.steady() - self._started_s
 
-    def _drop(self, job: Job, _why: str) -> None:
-        """Let a job that no disk will take leave memory too."""
-        if job.place != GONE:
-            with job.queue.shard.lock:
-                forget(self.engine, job)
+    def _drop(self, job: Job, _why: str) -> list[Job]:
+        """Let a job that no disk will take leave memory too; return those that rely on it."""
+        return drop(self.engine, job)
 
     def close(self) -> None:
         """Hand back what is still active, uncharged, and write everything. Waits.

@@ -12,7 +12,7 @@ from typing import Any
 
 from bunqueue import compiled
 from bunqueue.broker.core import Broker, open_storage
-from bunqueue.broker.held import settled, settled_frames
+from bunqueue.broker.held import about, settled, settled_frames
 from bunqueue.broker.native import NativeAlarm, NativeThread, StorageLoop
 from bunqueue.broker.peer import LocalPeer
 from bunqueue.commands import dispatch
@@ -128,11 +128,12 @@ class EmbeddedBroker:
         reply = dispatch(peer, command)
         waits, self._storage.answer_waits = self._storage.answer_waits, NO_WAIT
         if isinstance(reply, Later):
-            self._deliver_later(peer, reply, req_id, deliver)
+            self._deliver_later(peer, reply, req_id, about(command), deliver)
         elif waits == NO_WAIT and not self._storage.is_congested:
             deliver(encode_reply(reply, req_id, True))
         else:
-            self._deliver(reply, waits, req_id, deliver)
+            ids = None if waits == NO_WAIT else about(command)
+            self._deliver(reply, waits, req_id, ids, deliver)
 
     def _run_compiled(
         self, peer: LocalPeer, request: bytes, deliver: Callable[[bytes], None]
@@ -143,8 +144,8 @@ class EmbeddedBroker:
             return False
         end, answer, _, held = peer.runner.run(pack_length(len(request)) + request, 0, peer.now())
         if held is not None:
-            frames, waits = held
-            storage.hold(partial(_deliver_ready, frames, waits, deliver))
+            frames, waits, ids = held
+            storage.hold(partial(_deliver_ready, frames, waits, ids, deliver))
         if answer:
             deliver(answer[HEADER_BYTES:])
         return bool(end)
@@ -154,23 +155,31 @@ class EmbeddedBroker:
         peer: LocalPeer,
         later: Later,
         req_id: bytes | None,
+        ids: Any,
         deliver: Callable[[bytes], None],
     ) -> None:
         def answered(reply: Reply, commits: int) -> None:
             peer.parked.discard(later)
-            self._deliver(reply, commits, req_id, deliver)
+            if later.dropped:
+                reply = settled(reply, commits, later.dropped, ids)
+            self._deliver(reply, commits, req_id, ids, deliver)
 
         peer.parked.add(later)
         later.then(answered)
 
     def _deliver(
-        self, reply: Reply, waits: int, req_id: bytes | None, deliver: Callable[[bytes], None]
+        self,
+        reply: Reply,
+        waits: int,
+        req_id: bytes | None,
+        ids: Any,
+        deliver: Callable[[bytes], None],
     ) -> None:
         """Hand the reply over once what it waits for is written, or the backlog has room."""
         storage = self._storage
 
         def leave(committed: Committed) -> None:
-            deliver(encode_reply(settled(reply, waits, committed), req_id, True))
+            deliver(encode_reply(settled(reply, waits, committed, ids), req_id, True))
 
         if waits != NO_WAIT:
             storage.hold(leave)
@@ -181,9 +190,13 @@ class EmbeddedBroker:
 
 
 def _deliver_ready(
-    frames: bytes, waits: bytes, deliver: Callable[[bytes], None], committed: Committed
+    frames: bytes,
+    waits: bytes,
+    ids: bytes,
+    deliver: Callable[[bytes], None],
+    committed: Committed,
 ) -> None:
-    deliver(settled_frames(frames, waits, committed)[HEADER_BYTES:])
+    deliver(settled_frames(frames, waits, ids, committed)[HEADER_BYTES:])
 
 
 def open_embedded(

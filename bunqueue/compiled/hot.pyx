@@ -1013,6 +1013,7 @@ cdef class Runner:
     cdef Out scratch
     cdef Out held  # answers that wait for a commit
     cdef Out kinds  # and what each of them waits for
+    cdef Out about  # and the ids that its request was about, packed, if the answer has none
     cdef size_t mark  # where the answer to this frame begins
     cdef bint int64, is_open  # of the connection
     cdef size_t long_bytes
@@ -1044,6 +1045,7 @@ cdef class Runner:
         self.scratch = Out()
         self.held = Out()
         self.kinds = Out()
+        self.about = Out()
 
     def run(self, bytes data, Py_ssize_t begin, long long now, double until_s=INFINITY):
         """Run frames from ``begin`` on, up to one that is for Python, or until the time is over.
@@ -1053,7 +1055,8 @@ cdef class Runner:
 
         Returns:
             ``(where that one begins, packed answers, bytes of the long ones, held answers)``; the
-            held ones as ``(frames, a byte for each: what it waits for)``, or None.
+            held ones as ``(frames, a byte for each: what it waits for, a packed value for each:
+            the ids that it is about and does not name, or nil)``, or None.
         """
         cdef const uint8_t* base = <const uint8_t*> PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -1062,7 +1065,7 @@ cdef class Runner:
         cdef tuple held = None
         cdef Py_ssize_t looked_at = begin
         # An interrupt may have left half an answer.
-        self.out.n = self.held.n = self.kinds.n = 0
+        self.out.n = self.held.n = self.kinds.n = self.about.n = 0
         self.long_bytes = 0
         self.int64 = self.connection.int64
         self.is_open = self.connection.is_open
@@ -1092,7 +1095,7 @@ cdef class Runner:
                     if self.long_bytes >= TURN_BYTES_MAX:
                         break
         if self.kinds.n:
-            held = (self.held.taken(), self.kinds.taken())
+            held = (self.held.taken(), self.kinds.taken(), self.about.taken())
         self.scratch.begin_anew()
         return begin, self.out.taken(), self.long_bytes, held
 
@@ -1515,7 +1518,7 @@ cdef class Runner:
         return pack_active(self.out, job, self.int64, self.names_part, self.numbers_part)
 
     cdef bint ack(self, const uint8_t* end, object now) except -1:
-        cdef Span job_id, token, result
+        cdef Span job_id, token, result, named
         cdef int i
         cdef Core core = self.core
         cdef Job job
@@ -1525,6 +1528,7 @@ cdef class Runner:
             if eq(&self.keys[i], b"id", 2):
                 if job_id.p != NULL or string_at(self.values[i].p, end, &job_id) == NULL:
                     return False
+                named = self.values[i]
             elif eq(&self.keys[i], b"token", 5):
                 if token.p != NULL or string_at(self.values[i].p, end, &token) == NULL:
                     return False
@@ -1543,7 +1547,7 @@ cdef class Runner:
                 return False
         self.finish(job, packed, now)
         self.begin(OK)
-        self.end_answer(core.answer_waits())
+        self.end_answer(core.answer_waits(), &named)
         return True
 
     cdef bint ack_batch(self, const uint8_t* end, object now) except -1:
@@ -1613,7 +1617,7 @@ cdef class Runner:
             job = jobs[k]
             self.finish(job, packed[k] if r != NULL else None, now)
         self.begin(OK)
-        self.end_answer(core.answer_waits())
+        self.end_answer(core.answer_waits(), &ids)
         return True
 
     cdef int finish(self, Job job, bytes result, object now) except -1:
@@ -1673,8 +1677,12 @@ cdef class Runner:
         self.out.string(text)
         return self.end_answer(0)
 
-    cdef int end_answer(self, int waits) except -1:
-        """End it with the ``reqId``, and keep it back if it waits for a commit."""
+    cdef int end_answer(self, int waits, const Span* about=NULL) except -1:
+        """End it with the ``reqId``, and keep it back if it waits for a commit.
+
+        Args:
+            about: The ids that the request is about, packed; NULL if the answer names them.
+        """
         cdef size_t length
         cdef char* p
         cdef int i
@@ -1688,6 +1696,10 @@ cdef class Runner:
         if waits:
             self.held.put(p, length + 4)
             self.kinds.byte(<uint8_t> waits)
+            if about == NULL:
+                self.about.byte(0xC0)
+            else:
+                self.about.put(about.p, about.n)
             self.out.n = self.answer_at
         return 0
 

@@ -149,7 +149,7 @@ def admit(
         problem = own_refusal(own, custom_id)
         if problem:
             raise Refused(problem)
-        return _twin(engine, old)
+        return _twin(engine, old, options)
     problem = edge_refusal(engine, own, custom_id, batch)
     if problem:
         raise Refused(problem)
@@ -162,7 +162,7 @@ def admit(
             if not keys.meet(engine, queue, owner, key, options, now, batch is not NO_IDS):
                 is_undone = is_together or hidden is not None
                 _note_duplicate(engine, owner, key, until, options, is_undone, now)
-                return _twin(engine, owner)
+                return _twin(engine, owner, options)
             if owner.place == ACTIVE:
                 robbed = owner
             else:
@@ -303,10 +303,10 @@ def _reprove(engine: "Engine", job_id: str, proof: proofs.Proof) -> None:
     proofs.add(engine, job_id, proof, job_id in engine.graph.consumers)
 
 
-def _twin(engine: "Engine", owner: Job) -> str:
+def _twin(engine: "Engine", owner: Job, options: JobOptions) -> str:
     """Answer for a newcomer with the live job that holds its id or key."""
-    if owner.place == ADMITTED:
-        engine.storage.sync()
+    if owner.place == ADMITTED or options.durable:
+        engine.storage.sync(durable=bool(options.durable))
     return owner.id
 
 

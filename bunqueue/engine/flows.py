@@ -248,18 +248,30 @@ def remove_child_dependency(engine: "Engine", child_id: str, now: int) -> bool:
         child.own_extra().parent_id = None
         child.data = _with_keys(unpack(child.data), {PARENT_KEY: None, PARENT_QUEUE_KEY: None})
         engine.storage.rewritten(child)
-        _detach(parent, child_id)
-        data = unpack(parent.data)
-        listed = data.get(CHILDREN_KEY) if isinstance(data, dict) else None
-        if isinstance(listed, list):
-            left = [each for each in listed if each != child_id]
-            parent.data = _with_keys(data, {CHILDREN_KEY: left or None})
-        engine.storage.rewritten(parent)
-        drop_record(engine, parent, child_id)
-        part(engine, parent, child_id)
+        _part_from(engine, parent, child_id)
         engine.storage.sync(_reattach, (engine, child, parent, memories, now))
     _go_on(engine, parent, now)
     return True
+
+
+def do_without(engine: "Engine", parent: Job, child_id: str, now: int) -> None:
+    """Let a parent forget a child that has never been; it goes on if it misses nothing else."""
+    with parent.queue.shard.lock:
+        _part_from(engine, parent, child_id)
+    _go_on(engine, parent, now)
+
+
+def _part_from(engine: "Engine", parent: Job, child_id: str) -> None:
+    """Take a child out of all that a parent knows."""
+    _detach(parent, child_id)
+    data = unpack(parent.data)
+    listed = data.get(CHILDREN_KEY) if isinstance(data, dict) else None
+    if isinstance(listed, list):
+        left = [each for each in listed if each != child_id]
+        parent.data = _with_keys(data, {CHILDREN_KEY: left or None})
+    engine.storage.rewritten(parent)
+    drop_record(engine, parent, child_id)
+    part(engine, parent, child_id)
 
 
 def _detach(parent: Job, child_id: str) -> None:

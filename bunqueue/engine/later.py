@@ -17,14 +17,16 @@ class Later:
         is_done: It has been resolved or cancelled.
         commits: What the answer waits for, as ``ports.Storage.answer_waits``.
         shape: Turns the engine's answer into the command's reply, or None.
+        dropped: Ids of jobs that commits before the answer have dropped, as ``ports.Committed``.
         on_cancel: Called when the peer goes away first.
     """
 
-    __slots__ = ("is_done", "commits", "shape", "on_cancel", "_callback", "_answer")
+    __slots__ = ("is_done", "commits", "dropped", "shape", "on_cancel", "_callback", "_answer")
 
     def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
         self.is_done = False
         self.commits = 0
+        self.dropped: frozenset[str] = frozenset()
         self.shape: Callable[[Any], Any] | None = None
         self.on_cancel = on_cancel
         self._callback: Callable[[Any, int], None] | None = None

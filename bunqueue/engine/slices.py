@@ -24,11 +24,12 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bunqueue.engine.later import Later
-from bunqueue.engine.ports import NO_WAIT
+from bunqueue.engine.ports import NO_WAIT, Committed
 from bunqueue.errors import Refused, StorageFailed
 from bunqueue.protocol.fields import INT64_MAX
 
@@ -156,6 +157,7 @@ def _go_on(engine: "Engine", running: _Running, now: int) -> None:
     """See to it that the next slice comes, after the commit of this one if it changed anything."""
     engine.works.unfinished += 1
     if engine.storage.answer_waits:
+        engine.storage.follow(partial(_note_dropped, running.later))
         engine.storage.sync(_not_committed, (engine, running, now), _committed)
     else:
         engine.works.enter(engine, running, now)
@@ -163,6 +165,11 @@ def _go_on(engine: "Engine", running: _Running, now: int) -> None:
 
 def _committed(engine: "Engine", running: _Running, now: int) -> None:
     engine.works.enter(engine, running, engine.time_after(now))
+
+
+def _note_dropped(later: Later, committed: Committed) -> None:
+    if not isinstance(committed, bool):
+        later.dropped |= committed
 
 
 def _not_committed(engine: "Engine", running: _Running, now: int) -> None:

@@ -21,8 +21,17 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from bunqueue import compiled
-from bunqueue.broker import NO_WAIT, Broker, Committed, EngineFace, Event, Later, Work
-from bunqueue.broker.held import settled, settled_frames
+from bunqueue.broker import (
+    NO_WAIT,
+    SHOULD_COMMIT,
+    Broker,
+    Committed,
+    EngineFace,
+    Event,
+    Later,
+    Work,
+)
+from bunqueue.broker.held import about, settled, settled_frames
 from bunqueue.commands import dispatch
 from bunqueue.commands.event_wire import pack_event
 from bunqueue.protocol.codec import BeyondBounds, InvalidFrame, decode, pack, pack_plain
@@ -409,7 +418,7 @@ class Connection:
                     )
             elif isinstance(reply, Later):
                 storage.answer_waits = NO_WAIT
-                self._wait_for(reply, req_id)
+                self._wait_for(reply, req_id, about(request))
                 if len(self.parked) >= COMMANDS_WAITING_MAX:
                     self._pieces = [data[begin:]]
                     self._stop()
@@ -418,8 +427,11 @@ class Connection:
             elif storage.answer_waits:
                 if held is None:
                     held = _Held(self)
-                held.add(reply, req_id, storage.answer_waits)
+                commits = storage.answer_waits
                 storage.answer_waits = NO_WAIT
+                # What a claim is about stands in its answer. As ``about``: 0.1 us less for an ack.
+                ids = None if commits == SHOULD_COMMIT else request.get("id") or about(request)
+                held.add(reply, req_id, commits, ids)
             else:
                 long_bytes += self._put(reply, req_id)
                 if long_bytes >= TURN_BYTES_MAX and begin < size:
@@ -497,17 +509,17 @@ class Connection:
         reply = dispatch(self, request, is_large=True)
         waits, storage.answer_waits = storage.answer_waits, NO_WAIT
         if isinstance(reply, Later):
-            self._wait_for(reply, req_id)
+            self._wait_for(reply, req_id, about(request))
         elif waits != NO_WAIT:
-            self._hold(reply, req_id, waits)
+            self._hold(reply, req_id, waits, about(request))
         else:
             self._put(reply, req_id)
             self.flush_soon()
 
-    def _hold(self, reply: Reply, req_id: bytes | None, commits: int) -> None:
+    def _hold(self, reply: Reply, req_id: bytes | None, commits: int, ids: Any) -> None:
         """Have an answer sent after the next commit."""
         held = _Held(self)
-        held.add(reply, req_id, commits)
+        held.add(reply, req_id, commits, ids)
         self._holding += 1
         self._storage.hold(held.deliver)
 
@@ -605,15 +617,17 @@ class Connection:
         out.append(body)
         return size
 
-    def _wait_for(self, later: Later, req_id: bytes | None) -> None:
+    def _wait_for(self, later: Later, req_id: bytes | None, ids: Any = None) -> None:
         """Have an answer that is still to come sent when it is there."""
 
         def answered(reply: Reply, commits: int) -> None:
             self.parked.discard(later)
             if self._is_stopped:
                 self._may_resume()
+            if later.dropped:
+                reply = settled(reply, commits, later.dropped, ids)
             if commits != NO_WAIT:
-                self._hold(reply, req_id, commits)
+                self._hold(reply, req_id, commits, ids)
             else:
                 self._put(reply, req_id)
                 self.flush_soon()
@@ -684,30 +698,32 @@ class _Held:
         self.began_s = 0.0
         self.counts = (0, 0)  # pulls and completions among them
         self._connection = connection
-        # A reply, its ``reqId`` and what it waits for; or frames, None and that of each.
-        self._answers: list[tuple[Reply, bytes | None, int | bytes]] = []
+        # A reply, its ``reqId``, what it waits for and the ids that it is about; or frames, None
+        # and those of each.
+        self._answers: list[tuple[Reply, bytes | None, int | bytes, Any]] = []
 
-    def add(self, reply: Reply, req_id: bytes | None, commits: int) -> None:
+    def add(self, reply: Reply, req_id: bytes | None, commits: int, ids: Any) -> None:
         """Add one; ``commits`` tells whether it may leave although the commit failed."""
-        self._answers.append((reply, req_id, commits))
+        self._answers.append((reply, req_id, commits, ids))
 
-    def add_frames(self, frames: bytes, kinds: bytes) -> None:
-        """Add answers that are frames already; ``kinds`` has a byte for each, as ``commits``."""
-        self._answers.append((frames, None, kinds))
+    def add_frames(self, frames: bytes, kinds: bytes, ids: bytes) -> None:
+        """Add answers that are frames already; for each, ``kinds`` has a byte, ``ids`` a value."""
+        self._answers.append((frames, None, kinds, ids))
 
     def deliver(self, committed: Committed) -> None:
         """Send them, or what takes their place."""
         connection = self._connection
         connection._holding -= 1
-        for reply, req_id, commits in self._answers:
+        for reply, req_id, commits, ids in self._answers:
             if isinstance(commits, bytes):
                 assert isinstance(reply, bytes)
-                frames = reply if committed is True else settled_frames(reply, commits, committed)
-                connection._out.append(frames)
+                if committed is not True:
+                    reply = settled_frames(reply, commits, ids, committed)
+                connection._out.append(reply)
             elif committed is True:
                 connection._put(reply, req_id)
             else:
-                connection._put(settled(reply, commits, committed), req_id)
+                connection._put(settled(reply, commits, committed, ids), req_id)
         if committed:
             connection._note_latency((connection._steady() - self.began_s, 0, *self.counts))
         if connection._holding:  # others of this commit leave with them

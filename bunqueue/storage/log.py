@@ -14,6 +14,10 @@ newest first, those of later batches too: they acted on what is not there. Their
 so. The jobs of the batch become dirty again and are tried again, as they are after the undoing,
 with growing pauses. Plain pushes, whose answer has left, survive in memory that way.
 
+A row that the file refuses, and always will, is left out of a commit that succeeds; its job is
+dropped. The answers of that batch are told its id, and so are those of the next one that were
+given while it was in flight: they could rely on it as well.
+
 Nothing here waits; the writer (``process.py`` or ``thread.py``) does.
 """
 
@@ -103,6 +107,7 @@ class MutationLog(Notes):
     Attributes:
         answer_waits, is_persistent, is_refusing, before_cut: See ``ports.Storage``.
         on_dropped: Told of a job whose row no disk will ever take; it must leave memory too.
+            Returns those that were admitted on the strength of it, and must go with it.
         on_fatal: Told that nothing can be written any more; the broker has to end.
     """
 
@@ -119,7 +124,7 @@ class MutationLog(Notes):
         """Args: seq_reserved: no admission number above it is known to the file."""
         super().__init__(_ANYTHING, REFUSED_BYTES)
         self.before_cut: Callable[[], None] | None = None
-        self.on_dropped: Callable[[Job, str], None] | None = None
+        self.on_dropped: Callable[[Job, str], Iterable[Job]] | None = None
         self.on_fatal: Callable[[str], None] | None = None
         self._writer = writer
         self._images = writer.images
@@ -520,21 +525,40 @@ class MutationLog(Notes):
 
     def _drop_rows(self, in_flight: _InFlight, dropped: list[tuple[Any, str]]) -> None:
         jobs = {job.seq: job for job in in_flight.jobs}
+        # Of those that were there until now: answers may rely on them that wait for the next batch.
+        held, self._held = self._held, []
+        lost: list[str] = []
         for key, text in dropped:
             job = jobs.get(key)
             if job is not None:
-                self._drop(in_flight, job, text)
+                lost += self._drop(in_flight, job, text)
             else:
                 log.error("a row was refused by the file and left out key=%r: %s", key, text)
+        if lost:
+            ids = frozenset(lost)
+            held = [partial(_told_of, ids, deliver) for deliver in held]
+        self._held = held + self._held
 
-    def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> None:
-        """Let go of a job that no disk will take; whatever the file has of it goes too."""
+    def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> list[str]:
+        """Let go of a job that no disk will take; whatever the file has of it goes too.
+
+        With it go those that were admitted on the strength of it. Returns the ids of those that had
+        not gone before.
+        """
         log.error("a job cannot be stored and was dropped id=%s: %s", job.id, text)
-        in_flight.dropped.append(job.id)
-        if self.on_dropped is not None:
-            self.on_dropped(job, text)
-            self.answer_waits = NO_WAIT
-        self.removed(job)
+        lost = []
+        dropped = [job]
+        for each in dropped:
+            in_flight.dropped.append(each.id)
+            if not each.dirty & REMOVED:
+                lost.append(each.id)
+            if self.on_dropped is not None:
+                dropped += self.on_dropped(each, text)
+                self.answer_waits = NO_WAIT
+            self.removed(each)
+        if len(dropped) > 1:
+            log.error("jobs that rely on it were dropped with it count=%d", len(dropped) - 1)
+        return lost
 
     def on_writer_down(self, why: str) -> None:
         """Refuse pushes until the next writer has answered."""
@@ -624,3 +648,13 @@ class MutationLog(Notes):
                 raise StorageFailed(f"not everything could be written: {self._error}")
             if left_ms <= 0:
                 raise StorageFailed(f"the disk did not answer within {timeout_ms:.0f} ms")
+
+
+def _told_of(
+    ids: frozenset[str], deliver: Callable[[Committed], None], committed: Committed
+) -> None:
+    """Deliver what became of a commit, and which jobs the one before it has dropped."""
+    if committed:
+        deliver(ids if committed is True else ids | committed)
+    else:
+        deliver(False)

@@ -700,7 +700,7 @@ def test_a_disk_that_refuses_is_no_congestion_so_that_pushes_are_served_from_mem
 
 def test_trap_22_a_job_that_cannot_be_stored_leaves_memory_and_its_siblings_stay(rig):
     dropped = []
-    rig.log.on_dropped = lambda job, text: dropped.append((job.id, text))
+    rig.log.on_dropped = lambda job, text: dropped.append((job.id, text)) or ()
     jobs = [make_job(seq) for seq in (1, 2)]
     for job in jobs:
         rig.log.added(job)
@@ -724,6 +724,90 @@ def test_an_answer_is_told_of_the_jobs_that_could_not_be_stored(rig):
     assert [frozenset({"job-2"})] == told
 
 
+def with_one_in_flight(rig):
+    """Put a durable job in flight whose row will be refused."""
+    bad = make_job(2, place=ADMITTED)
+    rig.log.added(bad)
+    rig.log.sync(durable=True)
+    rig.loop.end_turn()
+    return bad
+
+
+def test_an_answer_given_while_it_was_in_flight_is_told_of_the_dropped_job(rig):
+    told = []
+    with_one_in_flight(rig)
+    rig.log.sync()  # a twin: nothing of its own to be written
+    rig.log.hold(told.append)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+    assert [] == told
+
+    rig.settle()
+    assert [frozenset({"job-2"})] == told
+
+
+def test_an_answer_given_after_the_drop_is_not_told_of_it(rig):
+    told = []
+    with_one_in_flight(rig)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+    rig.log.sync()
+    rig.log.hold(told.append)
+
+    rig.settle()
+    assert [True] == told
+
+
+def test_an_answer_whose_own_commit_fails_is_told_that(rig):
+    told = []
+    with_one_in_flight(rig)
+    rig.log.added(make_job(3))
+    rig.log.sync()
+    rig.log.hold(told.append)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+    rig.loop.end_turn()
+    rig.writer.fail()
+
+    assert [False] == told
+
+
+def test_an_answer_is_told_of_the_drops_of_both_batches(rig):
+    told = []
+    with_one_in_flight(rig)
+    rig.log.added(make_job(3))
+    rig.log.sync()
+    rig.log.hold(told.append)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+    rig.loop.end_turn()
+    rig.writer.commit(dropped=[(3, "TooBigError: string or blob too big")])
+
+    assert [frozenset({"job-2", "job-3"})] == told
+
+
+def test_one_that_was_removed_while_in_flight_is_told_to_no_later_answer(rig):
+    told = []
+    rig.log.removed(with_one_in_flight(rig))
+    rig.log.sync()
+    rig.log.hold(told.append)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+
+    rig.settle()
+    assert [True] == told
+
+
+def test_those_that_rely_on_a_dropped_job_go_with_it(rig):
+    told = []
+    bad = with_one_in_flight(rig)
+    relying = make_job(3, place=ADMITTED)
+    rig.log.on_dropped = lambda job, _: [relying] if job is bad else []
+    rig.log.added(relying)
+    rig.log.sync()
+    rig.log.hold(told.append)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+
+    rig.settle()
+    assert [frozenset({"job-2", "job-3"})] == told
+    assert [] == [row for _ in rig.writer.batches[1:] for row in rig.writer.rows("jobs")]
+
+
 def test_an_answer_is_told_of_a_job_without_an_image(rig):
     told = []
     bad = make_job(1)
@@ -740,7 +824,7 @@ def test_an_answer_is_told_of_a_job_without_an_image(rig):
 
 def test_a_job_without_an_image_does_not_stop_the_batch_and_leaves_the_file(rig):
     dropped = []
-    rig.log.on_dropped = lambda job, _: dropped.append(job.id)
+    rig.log.on_dropped = lambda job, _: dropped.append(job.id) or ()
     bad = rig.saved_job(1)
     bad.own_extra().stacktrace = [object()]
     rig.log.changed(bad)
