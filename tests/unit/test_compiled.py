@@ -94,4 +94,5 @@ def test_the_collector_does_not_look_at_jobs() -> None:
 
     assert not gc.is_tracked(job)
     assert not gc.is_tracked(lanes.Ring([job]))
-    assert not gc.is_tracked({"id": job})
+    if sys.version_info < (3, 14):  # which looks at every dict
+        assert not gc.is_tracked({"id": job})

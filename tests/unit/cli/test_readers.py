@@ -69,5 +69,5 @@ def test_standard_input_that_is_no_text_is_refused(monkeypatch):
 
 
 def test_json_that_is_nested_too_deeply_is_refused():
-    with pytest.raises(UsageError, match="--x is not valid JSON: maximum recursion depth"):
+    with pytest.raises(UsageError, match="--x is not valid JSON: (maximum recursion|Stack over)"):
         readers.json_value("--x")({"--x": "[" * 100_000})
