@@ -303,9 +303,10 @@ NOT_WHAT_WAS_CUT = "the file is not what was cut"
 
 @mutation("I3", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
 def whom_a_batch_ends_is_lost_before_it_is_written(patch: Patch) -> None:
-    def retire(engine: Any, job: Any) -> None:
-        leave(engine, job)
+    def retire(engine: Any, job: Any) -> Any:
+        left = leave(engine, job)
         engine.storage.removed(job)
+        return left
 
     leave = admission._retire
     patch.setattr(admission, "_retire", retire)
@@ -340,6 +341,7 @@ def a_key_is_lost_before_the_batch_that_takes_it_is_written(patch: Patch) -> Non
         hidden = rest[-1]
         robbed = hidden[-1][2] if hidden else None
         if robbed is not None:
+            keys.lose(robbed)
             engine.storage.rewritten(robbed)
         return job_id
 

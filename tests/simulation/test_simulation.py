@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bunqueue.commands.registry import COMMANDS
-from bunqueue.engine import keys, large_batches, moves, outcomes
+from bunqueue.engine import large_batches, moves, outcomes
 from bunqueue.engine.engine import Engine
 from bunqueue.storage.log import MutationLog
 from tests.simulation import rules, steps
@@ -276,12 +276,12 @@ def test_what_a_batch_under_way_has_taken_is_there_again_after_a_crash() -> None
             made.step(step)
         engine = made.world.engine
         assert engine.index.get("a").place == "admitted"
-        assert engine.index.get("b").extra.unique_until == keys.LOST
+        assert engine.queues["q"].keys["k"].job.place == "admitted"
         made.step(("crash", True, 0))
 
     found = made.world.engine
     assert found.index.get("a").place == "failed"
-    assert found.index.get("b").extra.unique_until is None
+    assert found.queues["q"].keys["k"].job.id == "b"
     assert len(found.index) == 2
 
 
