@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bunqueue.engine import dependencies
-from bunqueue.engine.admission import admit, hide_plain, other_shards
+from bunqueue.engine.admission import admit, disprove, hide_plain, other_shards, take_key
 from bunqueue.engine.arrivals import arriving
 from bunqueue.engine.batch_admission import ids_to_come, push_batch
 from bunqueue.engine.entries import (
@@ -232,13 +232,18 @@ def _write(engine: "Engine", hidden: Sequence[Hidden]) -> None:
     In one batch, and so in one step of the hub: 0.3 us a job, 0.6 in pure Python.
     """
     added = engine.storage.added
+    free, pinned = engine.graph.proofs.free, engine.graph.proofs.pinned
     for job, ended, robbed, _, _ in hidden:
         if job.place == ADMITTED:  # it has not been obliterated meanwhile
             added(job)
-        for gone, _ in ended:
+        for gone, _, untied in ended:
             engine.storage.removed(gone)
+            if untied is not None:
+                dependencies.leave_file(engine, gone, untied)
         if robbed is not None:
-            engine.storage.rewritten(robbed)
+            take_key(engine, robbed)
+        if job.id in free or job.id in pinned:  # of a completion since the batch has begun
+            disprove(engine, job.id, is_undone=True)
 
 
 def _link(engine: "Engine", pairs: Sequence[tuple[Job, Job]], now: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from sys import getrefcount
 from typing import Any
@@ -710,6 +711,147 @@ def test_a_large_batch_with_ids_and_keys_is_added_in_slices(world: World) -> Non
 
     assert 1 < awaited(world, answer)
     assert [f"j{n}" for n in range(1_000)] == world.pull_all()
+
+
+def half_way(world: World, *first: dict[str, Any], last: Sequence[Any] = ()) -> Answer:
+    """Send a large batch, and stop once its first jobs are admitted."""
+    jobs = [*first, *entries(1_000, priority=1), *last]
+    answer = world.send("PUSHB", queue="q", jobs=jobs)
+    while not answer.is_there and not any(a.jobs() for a in world.engine.arriving):
+        world.engine.tick(world.now)
+    return answer
+
+
+REPLACES: dict[str, Any] = {"uniqueKey": "k", "dedup": {"replace": True}}
+
+
+def test_a_key_that_a_large_batch_takes_stays_in_the_file_until_that_is_written() -> None:
+    world = persistent_world()
+    world.push(jobId="a", uniqueKey="k")
+    world.pull()
+    answer = half_way(world, REPLACES)
+    world.send("Progress", id="a", progress=5)
+    world.send("Update", id="a", data=2)
+    world.settle()
+    crashed = world.restart()
+    awaited(world, answer)
+
+    assert "a" == crashed.push(uniqueKey="k")
+    assert "a" != world.push(uniqueKey="k")
+    assert "a" != world.restart().push(uniqueKey="k")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_parent_knows_of_its_children_stays_in_the_file_until_its_end_is(
+    fails: bool,
+) -> None:
+    world = persistent_world()
+    world.push(jobId="p", uniqueKey="k")
+    options = {"ignoreDependencyOnFailure": True, "maxAttempts": 1}
+    data = {"__parentId": "p", "__parentQueue": "q"}
+    for child_id in ("c", "d"):
+        world.push(jobId=child_id, parentId="p", data=data, **options)
+    assert "c" == world.pull()
+    world.ok("FAIL", id="c", error="no")
+    known = world.ok("GetIgnoredChildrenFailures", id="p")
+    answer = half_way(world, REPLACES)
+    assert world.engine.index.get("p") is None
+    world.settle()
+    assert known == world.restart().ok("GetIgnoredChildrenFailures", id="p")
+    world.storage.fails = fails
+    awaited(world, answer)
+    world.storage.fails = False
+    world.settle()
+
+    assert {"values": {"q:c": "no"}} == known
+    assert fails is bool(world.storage.tables["flow_failures"])
+    if fails:
+        assert known == world.restart().ok("GetIgnoredChildrenFailures", id="p")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("wire", ["childrenIds", "dependsOn"])
+def test_a_completion_stays_proved_until_the_large_batch_that_uses_its_id_again_is_written(
+    fails: bool, wire: str
+) -> None:
+    world = persistent_world()
+    world.push(jobId="a", removeOnComplete=True)
+    world.pull()
+    world.push("r", jobId="b", **{wire: ["a"]})
+    answer = half_way(world, last=[{"customId": "a"}, *entries(1_000, priority=1)])
+    world.ok("ACK", id="a", result=1)
+    values = world.ok("GetChildrenValues", id="b")
+    while world.engine.index.get("a") is None:
+        world.engine.tick(world.now)
+    world.settle()
+    assert not answer.is_there
+    crashed = world.restart()
+    assert "b" == crashed.pull("r")
+    assert values == crashed.ok("GetChildrenValues", id="b")
+    crashed.push("s", dependsOn=["a"])
+    assert {"waiting": 1} == crashed.counts("s")
+    world.storage.fails = fails
+    awaited(world, answer)
+    world.storage.fails = False
+    world.settle()
+
+    check_whole(world.engine, world.now, [world.peer])
+    assert fails is (world.engine.find("a") is None)
+    for present in (world, world.restart()):
+        assert fails is ("a" in present.engine.graph.proofs)
+        present.push("s", dependsOn=["a"])
+        assert {"waiting" if fails else "waiting-children": 1} == present.counts("s")
+        assert "b" == present.pull("r")
+
+
+FAILS = {"failParentOnFailure": True, "maxAttempts": 1}
+IGNORED = {"ignoreDependencyOnFailure": True, "maxAttempts": 1}
+WHILE_AWAY: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
+    ({}, "ACK", {"result": 1}, "waiting"),
+    ({"removeOnComplete": True}, "ACK", {"result": 1}, "waiting"),
+    (FAILS, "FAIL", {"error": "no"}, "failed"),
+    ({**FAILS, "removeOnFail": True}, "FAIL", {"error": "no"}, "failed"),
+    (IGNORED, "FAIL", {"error": "no"}, "waiting"),
+    ({**IGNORED, "removeOnFail": True}, "FAIL", {"error": "no"}, "waiting"),
+    ({}, "FAIL", {"error": "no"}, "waiting-children"),
+]
+
+
+@pytest.mark.parametrize(("options", "command", "fields", "state"), WHILE_AWAY)
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_parent_that_a_large_batch_gives_back_knows_how_its_children_have_ended(
+    options: dict[str, Any], command: str, fields: dict[str, Any], state: str, is_committed: bool
+) -> None:
+    world = persistent_world()
+    world.push(jobId="p", uniqueKey="k")
+    data = {"__parentId": "p", "__parentQueue": "q"}
+    world.push("r", jobId="b", parentId="p", data=data, removeOnComplete=True)
+    world.push("r", jobId="c", parentId="p", data=data, **options)
+    assert "b" == world.pull("r")
+    world.ok("ACK", id="b", result="b")
+    assert "c" == world.pull("r")
+    answer = half_way(world, REPLACES, last=[{"groupId": "g", "groupMaxSize": 1}] * 2)
+    world.settle()
+    world.send(command, id="c", **fields)
+    if is_committed:
+        world.settle()
+    assert world.engine.index.get("p") is None
+    awaited(world, answer)
+    for _ in range(3):
+        world.forward(1)
+        world.settle()
+
+    assert False is (answer.reply or {})["ok"]
+    assert state == world.state("p")
+    check_whole(world.engine, world.now, [world.peer])
+    for present in (world, world.restart()):
+        assert state == present.state("p")
+        values = present.ok("GetChildrenValues", id="p")["data"]["values"]
+        assert values == (
+            {"b": "b", "r:c": 1} if "result" in fields and not options else {"b": "b"}
+        )
+        ignored = present.ok("GetIgnoredChildrenFailures", id="p")["values"]
+        assert ignored == ({"r:c": "no"} if IGNORED.items() <= options.items() else {})
 
 
 # -- several at once ------------------------------------------------------------------------------
