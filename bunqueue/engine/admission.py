@@ -20,6 +20,7 @@ from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import in_order, wait_for
 from bunqueue.engine.places import stop_ttl, take_out
+from bunqueue.engine.ports import WITHHELD
 from bunqueue.engine.queue import Queue, Shard
 from bunqueue.engine.refusals import (
     backlog_is_full,
@@ -28,9 +29,9 @@ from bunqueue.engine.refusals import (
     loss_refusal,
     own_refusal,
 )
-from bunqueue.engine.states import ACTIVE, ADMITTED, COMPLETED, GONE, QUEUED, state_of
-from bunqueue.engine.undo import place_in, remember
-from bunqueue.engine.visibility import Ended, Hidden, enter, publish, withdraw
+from bunqueue.engine.states import ACTIVE, ADMITTED, GONE, QUEUED, state_of
+from bunqueue.engine.undo import remember
+from bunqueue.engine.visibility import Hidden, enter, publish, withdraw
 from bunqueue.errors import Refused
 from bunqueue.protocol.options import DEFAULT_OPTIONS, JobOptions
 
@@ -136,7 +137,7 @@ def admit(
 
     Args:
         batch: Custom ids of the same call whose jobs are still to come.
-        hidden: Gets the job, which stays invisible and is not written.
+        hidden: Gets the job, which stays invisible and is not written before it is ``added``.
         is_together: It becomes visible with others, after the commit.
     """
     name, data, options, own = entry
@@ -176,32 +177,32 @@ def admit(
     if batch is NO_IDS and engine.storage.is_refusing:
         raise backlog_is_full()
     job = new_job(engine, queue, entry, custom_id, now)
+    if hidden is not None:
+        job.dirty = WITHHELD
     is_tied = bool(job.extra.depends_on or job.extra.children_ids)
     waits = is_tied and dependencies.waits_for_commit(engine, job.extra.depends_on)
     # What ends with this admission leaves memory now and comes back if the commit fails.
-    ended: list[Ended] = []
-    for gone in (old, replaced):
-        if gone is not None:
-            memory = remember(gone)
-            untied = _retire(engine, gone)
-            if hidden is None:
-                engine.storage.removed(gone)
-                untied = None  # its undo is committed, or called, with that of this admission
-            elif untied is not None and place_in(memory) != COMPLETED:
-                dependencies.keep_in_file(engine, gone, untied)
-            ended.append((gone, memory, untied))
+    ended = [(gone, remember(gone)) for gone in (old, replaced) if gone is not None]
+    for gone, _ in ended:
+        _retire(engine, gone)
+        if hidden is None:
+            engine.storage.removed(gone)
     had_until = None
     if key is not None:
         if robbed is not None:
-            had_until = robbed.extra.unique_until
+            had_until = keys.lose(robbed)
             if hidden is None:
-                take_key(engine, robbed)
+                engine.storage.rewritten(robbed)
         ttl = (options.deduplication or {}).get("ttl")
         keys.take(queue, job, key, now + int(ttl) if ttl else None)
-    if custom_id is not None and hidden is None and custom_id in engine.graph.proofs:
-        waits = waits or custom_id in engine.graph.consumers or linked_parent(own) is not None
-        is_undone = bool(options.durable or ended or waits or is_together)
-        disprove(engine, custom_id, is_undone)
+    if custom_id is not None and custom_id in engine.graph.proofs:
+        is_referred_to = custom_id in engine.graph.consumers
+        proof = proofs.drop(engine, custom_id)
+        waits = waits or is_referred_to or linked_parent(own) is not None
+        if options.durable or ended or waits or is_together or hidden is not None:
+            engine.storage.sync(_reprove, (engine, custom_id, proof))
+        if is_referred_to:
+            dependencies.outlive(engine, custom_id)
     engine.index.put(job)
     if is_tied:
         dependencies.tie(engine, job, batch)
@@ -287,32 +288,17 @@ def _note_duplicate(
             emit(*told)
 
 
-def take_key(engine: "Engine", robbed: Job) -> None:
-    """Note that a running job has lost its key to a new one."""
-    keys.lose(robbed)
-    engine.storage.rewritten(robbed)
-
-
-def disprove(engine: "Engine", job_id: str, is_undone: bool) -> None:
-    """Forget that a job has completed whose id is used again, once or unless that is undone."""
-    proof = proofs.drop(engine, job_id)
-    if is_undone:
-        engine.storage.sync(_reprove, (engine, job_id, proof))
-    if job_id in engine.graph.consumers:
-        dependencies.outlive(engine, job_id)
-
-
-def _retire(engine: "Engine", job: Job) -> dependencies.Untied | None:
-    """Take an ended generation out of memory, for its successor; return its ties."""
+def _retire(engine: "Engine", job: Job) -> None:
+    """Take an ended generation out of memory, for its successor."""
     if job.id in engine.graph.consumers:
         dependencies.outlive(engine, job.id)
-    untied = None if job.extra.flow is None else dependencies.untie(engine, job)
+    if job.extra.flow is not None:
+        dependencies.untie(engine, job)
     take_out(engine, job)
     keys.release(job)
     engine.index.drop(job)
     stop_ttl(engine, job)
     job.place = GONE
-    return untied
 
 
 def _reprove(engine: "Engine", job_id: str, proof: proofs.Proof) -> None:

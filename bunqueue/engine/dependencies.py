@@ -43,8 +43,6 @@ FAILURES: Final = "flow_failures"
 
 Action = tuple[Callable[..., None], tuple[Any, ...]]
 Record = tuple[str, str, str, str, str, int]  # parent, child, its queue, mode, error, epoch ms
-# What an undo of ``untie`` needs: proofs that nobody refers to any more, and unfinished children.
-Untied = tuple[list[tuple[str, Proof]], list[Job]]
 
 
 class Ties:
@@ -298,7 +296,7 @@ def has_begun_parked(job: Job) -> bool:
 # -- a consumer ends ------------------------------------------------------------------------------
 
 
-def untie(engine: "Engine", job: Job) -> Untied:
+def untie(engine: "Engine", job: Job) -> None:
     """Take a job that has ended out of the index; results that were kept for it go."""
     extra = job.extra
     unpinned: list[tuple[str, Proof]] = []
@@ -311,26 +309,7 @@ def untie(engine: "Engine", job: Job) -> Untied:
         for child_id in extra.flow.records:
             engine.storage.delete(FAILURES, record_key(job.id, child_id))
         awaited = _awaited_children(engine, job)
-    engine.storage.sync(retie, (engine, job, unpinned, awaited))
-    return unpinned, awaited
-
-
-def keep_in_file(engine: "Engine", job: Job, untied: Untied) -> None:
-    """Have the file keep what ``untie`` removes, until the end of the job is written too."""
-    for child_id, record in ties_of(job).records.items():
-        engine.storage.put(FAILURES, record_key(job.id, child_id), record)
-    for job_id, proof in untied[0]:
-        engine.storage.put(proofs.TABLE, job_id, proof)
-
-
-def leave_file(engine: "Engine", job: Job, untied: Untied) -> None:
-    """Remove what ``keep_in_file`` has kept."""
-    for child_id in ties_of(job).records:
-        engine.storage.delete(FAILURES, record_key(job.id, child_id))
-    free = engine.graph.proofs.free
-    for job_id, _ in untied[0]:
-        if job_id in free:
-            engine.storage.put(proofs.TABLE, job_id, free[job_id])
+    engine.storage.sync(_retie, (engine, job, unpinned, awaited))
 
 
 def _awaited_children(engine: "Engine", job: Job) -> list[Job]:
@@ -393,7 +372,7 @@ def part(engine: "Engine", job: Job, job_id: str) -> Proof | None:
     return proofs.unpin(engine, job_id)
 
 
-def retie(
+def _retie(
     engine: "Engine", job: Job, unpinned: list[tuple[str, Proof]], awaited: list[Job]
 ) -> None:
     """Undo ``untie`` where the job has come back; tell it what it was not told while away."""
@@ -407,8 +386,6 @@ def retie(
     for child in awaited:
         if child.place in (FAILED, GONE):  # now; it may come back too
             graph.later(engine, _told_late, child)
-    if job.place == PARKED:
-        graph.later(engine, _met_while_away, job)
     if engine.settings.fails_orphans and job.place == PARKED:
         _fail_if_orphaned(engine, job)
 
@@ -419,25 +396,6 @@ def _told_late(engine: "Engine", child: Job, now: int) -> None:
     is_removed = child.place == GONE and child.attempts >= child.options.attempts
     if child.place == FAILED or is_removed:
         engine.child_failed(child, child.extra.last_error, now)
-
-
-def _met_while_away(engine: "Engine", job: Job, now: int) -> None:
-    """Note which dependencies of a job have completed while it was away, and let it go if all."""
-    ties = job.extra.flow
-    if job.place != PARKED or ties is None:
-        return
-    met = {job_id for job_id in ties.missing if is_met(engine, job_id)}
-    if met:
-        ties.missing -= met
-        engine.storage.sync(_miss_again, (engine, job, met))
-        release(engine, job, now)
-
-
-def _miss_again(engine: "Engine", job: Job, met: set[str]) -> None:
-    """Undo ``_met_while_away``, and look once more: some of it may stand."""
-    if job.extra.flow is not None:
-        job.extra.flow.missing |= met & job.extra.depends_on.keys()
-        engine.graph.later(engine, _met_while_away, job)
 
 
 def record_key(parent_id: str, child_id: str) -> str:

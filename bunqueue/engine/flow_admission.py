@@ -22,6 +22,7 @@ from bunqueue.engine.admission import new_job
 from bunqueue.engine.arrivals import arriving
 from bunqueue.engine.job import Job
 from bunqueue.engine.locks import in_order
+from bunqueue.engine.ports import WITHHELD
 from bunqueue.engine.refusals import backlog_is_full, full_group
 from bunqueue.engine.slices import COMMITTED, Work, weighed
 from bunqueue.engine.states import ADMITTED
@@ -99,6 +100,7 @@ def push_flow(
         _refuse(engine, jobs, all_planned)
         for job in jobs:  # numbered anew: what began since they were planned came before them
             job.seq = engine.seq = engine.seq + 1
+            job.dirty = WITHHELD
             engine.index.put(job)
     undo = _withdraw, (engine, jobs, now)
     engine.storage.sync(*undo)  # an id may be free by what is undone yet
@@ -110,6 +112,7 @@ def push_flow(
             shown += map(show, some)
             yield weighs * TIED_US
         for job in jobs:
+            job.dirty = 0
             if job.place == ADMITTED:  # it has not been obliterated meanwhile
                 engine.storage.added(job)
         is_small = len(jobs) <= SHOWN_AT_ONCE

@@ -4,17 +4,20 @@
    can be put off from then on; a batch that turns out to be small is a ``push_batch``;
 2. hide: the jobs are admitted in slices, invisible and not written yet; one that is refused on the
    way takes those before it out again, and so does a commit that fails: what a slice builds on may
-   be undone, an end that has freed an id or a key, or a completion;
-3. write: all of them in one batch, in one step;
+   be undone, an end that has freed an id or a key, or a completion. Those that take the id or key
+   of others are put off: until the batch is written, it has done nothing to anybody;
+3. write: those are admitted, and all is written in one batch, in one step;
 4. show, in slices, what is committed by then.
 """
 
+import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bunqueue.engine import dependencies
-from bunqueue.engine.admission import admit, disprove, hide_plain, other_shards, take_key
+from bunqueue.engine import dependencies, keys
+from bunqueue.engine.admission import admit, hide_plain, other_shards
 from bunqueue.engine.arrivals import arriving
 from bunqueue.engine.batch_admission import ids_to_come, push_batch
 from bunqueue.engine.entries import (
@@ -28,8 +31,17 @@ from bunqueue.engine.entries import (
 )
 from bunqueue.engine.flows import link, link_refusal, linked_parent
 from bunqueue.engine.job import Job
+from bunqueue.engine.keys import LIVE
 from bunqueue.engine.locks import in_order
-from bunqueue.engine.refusals import backlog_is_full, check_edges, entry_refusal
+from bunqueue.engine.ports import WITHHELD
+from bunqueue.engine.queue import Queue, Shard
+from bunqueue.engine.refusals import (
+    backlog_is_full,
+    check_edges,
+    clash,
+    edge_refusal,
+    entry_refusal,
+)
 from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
 from bunqueue.engine.states import ADMITTED
 from bunqueue.engine.visibility import Hidden, show_all, withdraw_all
@@ -44,6 +56,8 @@ ADMITTED_AT_ONCE: Final = 2_500  # of a batch
 OPTIONS_WEIGHT: Final = 8  # so many of them for one with options
 ADMITTED_PER_STEP: Final = 50
 ADMITTED_US: Final = 30
+# How many may take something from others: they are admitted in one step, 10 to 20 us each.
+TAKING_MAX: Final = 50_000
 
 
 class _Survey(NamedTuple):
@@ -75,6 +89,45 @@ class _Survey(NamedTuple):
         return bool(self.ids or self.keys or self.has_edges)
 
 
+class _SoFar:
+    """What a batch has come to until now.
+
+    Attributes:
+        ids: Of each entry; empty of one that is put off.
+        hidden: What was admitted.
+        to_come: Custom ids of new jobs that were not.
+        taking: Entries that are put off: their number, and the admission number of their job.
+        names: Their custom ids, and their keys as (key,).
+    """
+
+    __slots__ = ("ids", "hidden", "to_come", "taking", "names")
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.hidden: list[Hidden] = []
+        self.to_come: dict[str, None] = {}
+        self.taking: list[tuple[int, int]] = []
+        self.names: set[str | tuple[str]] = set()
+
+    def put_off(self, engine: "Engine", number: int, entry: Entry, custom_id: str | None) -> None:
+        """Leave an entry for the end; those after it that are of its id or key must follow."""
+        if len(self.taking) == TAKING_MAX:
+            raise Refused(
+                f"more than {TAKING_MAX} jobs of a batch would take the id or the key of others: "
+                "add them in parts"
+            )
+        own = entry[3]
+        assert own is not None
+        engine.seq += 1
+        self.taking.append((number, engine.seq))
+        self.ids.append("")
+        if custom_id is not None:
+            self.names.add(custom_id)
+            self.to_come[custom_id] = None
+        if own.get("uniqueKey"):
+            self.names.add((own["uniqueKey"],))
+
+
 def push_many(
     engine: "Engine", queue_name: str, entries: Sequence[Entry], now: int
 ) -> Work[list[str]]:
@@ -94,13 +147,18 @@ def push_many(
         answer = push_batch(engine, queue_name, entries, now)
         assert isinstance(answer, list)  # nothing arrives that it is about
         return answer
-    hidden: list[Hidden] = []
+    so_far = _SoFar()
+    hidden = so_far.hidden
     with arriving(engine, survey.brought, survey.keys, lambda: [job for job, *_ in hidden]):
         if survey.has_options:
             for spent_us in check_edges(engine, entries, survey.custom_ids, survey.brought):
                 now = yield spent_us
         try:
-            ids = yield from _hide(engine, queue_name, entries, survey, hidden, now)
+            now = yield from _hide(engine, queue_name, entries, survey, so_far, now)
+            begin = len(hidden)
+            if so_far.taking:
+                _take(engine, queue_name, entries, survey, so_far, now)
+            ids = so_far.ids
             pairs = _to_link(engine, hidden, entries, ids) if survey.has_parents else []
         except (Refused, StorageFailed):
             withdraw_all(engine, hidden)
@@ -110,7 +168,10 @@ def push_many(
         is_durable = survey.has_options and any([job.options.durable for job, *_ in hidden])
         engine.storage.sync(withdraw_all, (engine, hidden), durable=is_durable)
     now = yield COMMITTED
-    yield from show_all(engine, hidden, now)
+    in_order_of_entries = heapq.merge(
+        islice(hidden, begin), islice(hidden, begin, None), key=_seq_of
+    )
+    yield from show_all(engine, in_order_of_entries if so_far.taking else hidden, now)
     return ids
 
 
@@ -155,17 +216,17 @@ def _hide(
     queue_name: str,
     entries: Sequence[Entry],
     survey: _Survey,
-    hidden: list[Hidden],
+    so_far: _SoFar,
     now: int,
-) -> Work[list[str]]:
-    """Admit the jobs of a batch one after the other, invisible; return their ids."""
-    custom_ids = survey.custom_ids
-    batch: dict[str, None] = {}
+) -> Work[int]:
+    """Admit jobs of a batch one after the other, invisible; return the time."""
+    custom_ids, hidden, ids, to_come = (
+        survey.custom_ids, so_far.hidden, so_far.ids, so_far.to_come
+    )  # fmt: skip
     for some in parts(filter(None, custom_ids), NAMED_PER_STEP):
-        batch |= ids_to_come(engine, some)
+        to_come |= ids_to_come(engine, some)
         now = yield len(some) // EDGES_PER_US
     labelled: Counter[str] = Counter()
-    ids: list[str] = []
 
     def weight(number: int) -> int:
         return 1 + dependencies.edges_in(entries[number][3]) // dependencies.EDGES_PER_JOB
@@ -175,12 +236,8 @@ def _hide(
         if engine.storage.is_refusing:
             raise backlog_is_full()
         queue = engine.open_queue(queue_name)
-        shards = {queue.shard}
-        for number in numbers:
-            if entries[number][3] is not None:
-                shards.update(other_shards(engine, entries[number][3], custom_ids[number]))
         begin = len(hidden)
-        with engine.identity_lock, in_order(shards):
+        with engine.identity_lock, in_order(_shards(engine, queue, entries, survey, numbers)):
             for number in numbers:
                 entry, custom_id = entries[number], custom_ids[number]
                 if entry[3] is None:
@@ -189,8 +246,11 @@ def _hide(
                 problem = entry_refusal(engine, queue, entry, custom_id, labelled, now)
                 if problem:
                     raise Refused(problem)
-                ids.append(admit(engine, queue, entry, custom_id, now, batch, hidden))
-                batch.pop(custom_id or "", None)
+                if _takes(engine, queue, entry, custom_id, so_far, now):
+                    so_far.put_off(engine, number, entry, custom_id)
+                    continue
+                ids.append(admit(engine, queue, entry, custom_id, now, to_come, hidden))
+                to_come.pop(custom_id or "", None)
         if survey.is_about_others:
             waits = engine.storage.answer_waits
             engine.storage.sync(withdraw_all, (engine, hidden, begin))
@@ -199,7 +259,89 @@ def _hide(
         now = yield weighs * ADMITTED_US
         if len(hidden) < admitted:
             raise StorageFailed("what the batch builds on could not be written")
-    return ids
+    return now
+
+
+def _shards(
+    engine: "Engine",
+    queue: Queue,
+    entries: Sequence[Entry],
+    survey: _Survey,
+    numbers: Iterable[int],
+) -> set[Shard]:
+    """Return the shards of the jobs that some entries may change."""
+    shards = {queue.shard}
+    for number in numbers:
+        own = entries[number][3]
+        if own is not None:
+            shards.update(other_shards(engine, own, survey.custom_ids[number]))
+    return shards
+
+
+def _takes(
+    engine: "Engine",
+    queue: Queue,
+    entry: Entry,
+    custom_id: str | None,
+    so_far: _SoFar,
+    now: int,
+) -> bool:
+    """Say whether an entry takes an id or key of others, or gives a key of theirs more time.
+
+    Also if it relies on one whose commit is still to come, or comes after one that was put off.
+    """
+    _, _, options, own = entry
+    assert own is not None
+    key = own.get("uniqueKey") or None
+    if custom_id in so_far.names or (key is not None and (key,) in so_far.names):
+        return True
+    if custom_id is not None:
+        old = engine.index.get(custom_id)
+        if old is not None:
+            return not old.dirty & WITHHELD and (old.place not in LIVE or old.place == ADMITTED)
+        if custom_id in engine.graph.proofs:
+            return True
+    owner = None if key is None else keys.owner_of(queue, key, now)
+    if owner is None or owner.dirty & WITHHELD:
+        return False
+    return owner.place == ADMITTED or keys.strategy(options) != "reject"
+
+
+def _take(
+    engine: "Engine",
+    queue_name: str,
+    entries: Sequence[Entry],
+    survey: _Survey,
+    so_far: _SoFar,
+    now: int,
+) -> None:
+    """Admit the entries that were put off."""
+    queue = engine.open_queue(queue_name)
+    numbers = [number for number, _ in so_far.taking]
+    some = [entries[number] for number in numbers]
+    custom_ids = [survey.custom_ids[number] for number in numbers]
+    hidden, to_come = so_far.hidden, so_far.to_come
+    with engine.identity_lock, in_order(_shards(engine, queue, entries, survey, numbers)):
+        for entry, custom_id in zip(some, custom_ids, strict=True):
+            own = entry[3]
+            assert own is not None
+            problem = entry_refusal(engine, queue, entry, custom_id, None, now)
+            problem = problem or edge_refusal(engine, own, custom_id, to_come)
+            if problem:
+                raise Refused(problem)
+        problem = clash(queue, some, custom_ids, to_come, now)
+        if problem:
+            raise Refused(problem)
+        for (number, seq), entry, custom_id in zip(so_far.taking, some, custom_ids, strict=True):
+            admitted = len(hidden)
+            so_far.ids[number] = admit(engine, queue, entry, custom_id, now, to_come, hidden)
+            to_come.pop(custom_id or "", None)
+            if len(hidden) > admitted:
+                hidden[-1][0].seq = seq
+
+
+def _seq_of(hidden: Hidden) -> int:
+    return hidden[0].seq
 
 
 def _to_link(
@@ -232,18 +374,14 @@ def _write(engine: "Engine", hidden: Sequence[Hidden]) -> None:
     In one batch, and so in one step of the hub: 0.3 us a job, 0.6 in pure Python.
     """
     added = engine.storage.added
-    free, pinned = engine.graph.proofs.free, engine.graph.proofs.pinned
     for job, ended, robbed, _, _ in hidden:
+        job.dirty = 0
         if job.place == ADMITTED:  # it has not been obliterated meanwhile
             added(job)
-        for gone, _, untied in ended:
+        for gone, _ in ended:
             engine.storage.removed(gone)
-            if untied is not None:
-                dependencies.leave_file(engine, gone, untied)
         if robbed is not None:
-            take_key(engine, robbed)
-        if job.id in free or job.id in pinned:  # of a completion since the batch has begun
-            disprove(engine, job.id, is_undone=True)
+            engine.storage.rewritten(robbed)
 
 
 def _link(engine: "Engine", pairs: Sequence[tuple[Job, Job]], now: int) -> None:

@@ -13,6 +13,7 @@ NEW: Final = 1  # never written: the whole row
 STATE: Final = 2  # the narrow state row
 BODY: Final = 4  # the wide row again: payload, options, priority
 REMOVED: Final = 8  # both rows go
+WITHHELD: Final = 16  # set by the engine, of a job not added yet: no note of it comes to anything
 
 # What an answer waits for; values of Storage.answer_waits and of Later.commits.
 NO_WAIT: Final = 0

@@ -17,12 +17,9 @@ from bunqueue.engine.undo import Memory, place_in, put_back
 if TYPE_CHECKING:
     from bunqueue.engine.engine import Engine
 
-# A job that ended with an admission, how it was, and its ties where the log does not see to them.
-Ended = tuple[Job, Memory, dependencies.Untied | None]
-
 # What of a job that was admitted is needed to show it or to take it out again: the job, those that
 # ended with it, the running one whose key it took, until when that one had it, and when.
-Hidden = tuple[Job, Sequence[Ended], Job | None, int | None, int]
+Hidden = tuple[Job, Sequence[tuple[Job, Memory]], Job | None, int | None, int]
 
 # How many are shown between two looks at what was spent, and what one costs: loadtests/hub.py
 # push-batch, push-flow.
@@ -33,7 +30,7 @@ SHOWN_US: Final = 10
 def publish(
     engine: "Engine",
     job: Job,
-    ended: Sequence[Ended],
+    ended: Sequence[tuple[Job, Memory]],
     _robbed: Job | None,
     _had_until: int | None,
     now: int,
@@ -43,7 +40,7 @@ def publish(
         return  # obliterated meanwhile
     del job.queue.admitted[job.id]
     move(job, "publish")
-    for gone, memory, _ in ended:
+    for gone, memory in ended:
         if gone.id in engine.waits and gone.id != job.id:
             engine.end_waits(gone)
         place = place_in(memory)
@@ -97,7 +94,7 @@ def show_all(engine: "Engine", hidden: Iterable[Hidden], now: int) -> Work[None]
 def withdraw(
     engine: "Engine",
     job: Job,
-    ended: Sequence[Ended],
+    ended: Sequence[tuple[Job, Memory]],
     robbed: Job | None,
     had_until: int | None,
     now: int,
@@ -115,10 +112,8 @@ def withdraw(
         engine.index.drop(job)
         job.place = GONE
         engine.storage.removed(job)
-    for gone, memory, untied in reversed(ended):
+    for gone, memory in reversed(ended):
         put_back(engine, gone, memory, now)
-        if untied is not None:
-            dependencies.retie(engine, gone, *untied)
     if robbed is not None and robbed.place in LIVE:
         robbed.own_extra().unique_until = had_until
         keys.reclaim(robbed, now)

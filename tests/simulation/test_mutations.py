@@ -302,14 +302,8 @@ NOT_WHAT_WAS_CUT = "the file is not what was cut"
 
 
 @mutation("I3", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
-def whom_a_batch_ends_is_lost_before_it_is_written(patch: Patch) -> None:
-    def retire(engine: Any, job: Any) -> Any:
-        left = leave(engine, job)
-        engine.storage.removed(job)
-        return left
-
-    leave = admission._retire
-    patch.setattr(admission, "_retire", retire)
+def a_batch_takes_from_others_before_it_is_written(patch: Patch) -> None:
+    patch.setattr(large_batches, "_takes", lambda *_: False)
 
 
 @mutation("I4", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
@@ -328,21 +322,6 @@ def a_batch_is_written_job_by_job(patch: Patch) -> None:
         job = engine.index.get(job_id)
         if job.place == "admitted":
             engine.storage.added(job)
-        return job_id
-
-    admit = large_batches.admit
-    patch.setattr(large_batches, "admit", hide)
-
-
-@mutation("I28", NOT_WHAT_WAS_CUT, seed=89, is_sliced=True)
-def a_key_is_lost_before_the_batch_that_takes_it_is_written(patch: Patch) -> None:
-    def hide(engine: Any, queue: Any, *rest: Any) -> str:
-        job_id = admit(engine, queue, *rest)
-        hidden = rest[-1]
-        robbed = hidden[-1][2] if hidden else None
-        if robbed is not None:
-            keys.lose(robbed)
-            engine.storage.rewritten(robbed)
         return job_id
 
     admit = large_batches.admit

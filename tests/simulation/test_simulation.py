@@ -266,23 +266,27 @@ BATCH: list[Step] = [
     ),
     ("pass", 15),
     ("command", 0, {"cmd": "Progress", "id": "b", "progress": 10}, True),
-]  # "a" and the key of "b" are the batch's by then, and nothing of that is written
+]  # it is half done by then
 
 
-def test_what_a_batch_under_way_has_taken_is_there_again_after_a_crash() -> None:
+def test_what_a_batch_under_way_is_to_take_stays_until_it_is_written() -> None:
     with in_slices():
         made = SlicedRun(1, Figures())
         for step in BATCH:
             made.step(step)
-        engine = made.world.engine
-        assert engine.index.get("a").place == "admitted"
-        assert engine.queues["q"].keys["k"].job.place == "admitted"
+        assert [3] == [len(batch.jobs()) for batch in made.world.engine.arriving]
+        _check_others(made.world.engine)
         made.step(("crash", True, 0))
 
-    found = made.world.engine
-    assert found.index.get("a").place == "failed"
-    assert found.queues["q"].keys["k"].job.id == "b"
-    assert len(found.index) == 2
+    _check_others(made.world.engine)
+    assert len(made.world.engine.index) == 2
+
+
+def _check_others(engine: Engine) -> None:
+    dead, running = engine.index.get("a"), engine.index.get("b")
+    assert dead is not None
+    assert running is not None
+    assert (dead.place, running.extra.unique_until) == ("failed", None)
 
 
 def run_sliced(histories: int) -> None:

@@ -29,7 +29,6 @@ from bunqueue.protocol.replies import INTERNAL_ERROR, encode_reply, error_reply
 from bunqueue.storage.log import MutationLog
 from bunqueue.storage.loop import Loop
 from bunqueue.storage.ports import Writer
-from tests.simulation.batches import Batches
 from tests.simulation.disk import SimulatedFile, SimulatedLoop, SimulatedSaved, SimulatedWriter
 from tests.simulation.picture import (
     Picture,
@@ -56,7 +55,6 @@ class SimulatedStorage(MutationLog):
     Attributes:
         touched: The jobs that were noted since somebody last looked.
         on_cut: Called with the number of each batch, whether it is empty, and whose rows it has.
-        on_failed: Called when a commit has failed, and all is undone.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class SimulatedStorage(MutationLog):
         self._saved = SimulatedSaved(file, self.changed, now())
         super().__init__(writer, loop, self._saved.seq, now)
         self.on_cut: Callable[[int, bool, AbstractSet[int]], None] = lambda *_: None
-        self.on_failed: Callable[[], None] = lambda: None
         self.touched: dict[int, Any] = {}
 
     def load(self) -> SimulatedSaved:
@@ -98,10 +95,6 @@ class SimulatedStorage(MutationLog):
         assert in_flight is not None
         self.on_cut(self._number, batch is None, {job.seq for job in in_flight.jobs})
         return batch
-
-    def _failed(self, *failure: Any) -> None:
-        super()._failed(*failure)
-        self.on_failed()
 
     @property
     def cuts(self) -> int:
@@ -199,8 +192,6 @@ class World:
         self.engine.recover(self.now)
         self._jobs = {job.seq: job for job in self.engine.index}
         self._pictures = pictures_of(self.engine)
-        self._batches = Batches(self.engine)
-        self.storage.on_failed = self._on_failed
         self.storage.touched.clear()
         self.peers = [self._connect(number) for number in range(PEERS)]
         self.tick_at = self.now
@@ -230,8 +221,7 @@ class World:
     def _on_cut(self, number: int, is_empty: bool, written: AbstractSet[int]) -> None:
         engine = self.engine
         stored = self._newest = self.stored(written)
-        ties = ties_of(engine) | self._batches.ties(stored)
-        self.cuts[number] = stored, control_of(engine, self.now), ties
+        self.cuts[number] = stored, control_of(engine, self.now), ties_of(engine)
         if is_empty:
             self._on_committed(number)
 
@@ -241,9 +231,6 @@ class World:
             del self.cuts[older]
         self.last_cut = self.cuts.get(number, self.last_cut)
         self.file_changed()
-
-    def _on_failed(self) -> None:
-        self._batches.failed(self.pictures(), self.file_pictures)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -256,19 +243,16 @@ class World:
         for seq, job in self._jobs.items():
             if job.place != self._pictures[seq].place:
                 touched[seq] = job
-        before, gone = self._pictures, {}
         if touched:
-            self._pictures = dict(before)
+            self._pictures = dict(self._pictures)
             for seq, job in touched.items():
                 if job.place == GONE:
                     self._pictures.pop(seq, None)
                     self._jobs.pop(seq, None)
-                    gone[seq] = job
                 else:
                     self._pictures[seq] = picture_of(job)
                     self._jobs[seq] = job
             touched.clear()
-        self._batches.looked(before, self._pictures, gone, self.now)
         return self._pictures
 
     def stored(self, written: AbstractSet[int] = frozenset()) -> dict[int, Picture]:
@@ -284,7 +268,10 @@ class World:
                 pictures[seq] = picture_of(job, is_stored=True)
             if job.place == ADMITTED and seq not in written and seq in self._newest:
                 pictures[seq] = pictures[seq]._replace(place=self._newest[seq].place)
-        return self._batches.stored(pictures)
+        for batch in self.engine.arriving:
+            for job in batch.jobs():  # of them, the file has nothing yet
+                pictures.pop(job.seq, None)
+        return pictures
 
     def file_pictures(self) -> dict[int, Picture]:
         """Return the pictures of the jobs that the file gives back."""
@@ -305,7 +292,6 @@ class World:
 
     def ask(self, number: int, request: dict[str, Any]) -> Asked:
         """Send one command; the answer may come later."""
-        self.pictures()  # what went before is not this command's
         peer = self.peers[number]
         asked = Asked(number, request)
         asked.cut = self.storage.cuts + 1

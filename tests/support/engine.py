@@ -23,7 +23,7 @@ from bunqueue.engine.job import Extra, Job
 from bunqueue.engine.latency import Latencies
 from bunqueue.engine.later import Later
 from bunqueue.engine.locks import CheckedLock, Lock, Rank
-from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT
+from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT, SHOULD_COMMIT, WITHHELD
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.slices import Work
 from bunqueue.protocol.codec import decode, pack
@@ -173,6 +173,8 @@ class ScriptedStorage:
         self._note("removed", job, is_kept=False)
 
     def _note(self, kind: str, job: Job, is_kept: bool) -> None:
+        if job.dirty & WITHHELD:
+            return
         self.notes.append((kind, job.id))
         self._touched.pop(id(job), None)
         self._touched[id(job)] = (job, is_kept)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bunqueue.commands import dispatch
+from bunqueue.engine import large_batches
 from bunqueue.engine.later import Later
 from bunqueue.engine.outcomes import ACKED_PER_STEP, ACKED_US
 from bunqueue.engine.settings import EngineSettings
@@ -725,6 +726,107 @@ def half_way(world: World, *first: dict[str, Any], last: Sequence[Any] = ()) -> 
 REPLACES: dict[str, Any] = {"uniqueKey": "k", "dedup": {"replace": True}}
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_whom_a_large_batch_replaces_is_there_until_it_is_written(fails: bool) -> None:
+    """What had been promised of them went with the first commit after the batch had begun."""
+    world = persistent_world()
+    world.push(jobId="completed", priority=9)
+    world.pull()
+    owned = {"durable": True, "uniqueKey": "k"}
+    acked = world.send("ACK", id="completed")
+    durable = world.send("PUSH", queue="q", jobId="waiting", **owned)
+    answer = half_way(world, {"customId": "completed"}, REPLACES)
+    world.settle()
+    assert (True, True) == (acked.is_there, durable.is_there)
+    assert not answer.is_there
+    crashed = world.restart()
+    assert {"waiting": 1, "completed": 1} == crashed.counts() == world.counts()
+    world.storage.fails = fails
+    awaited(world, answer)
+    world.storage.fails = False
+    world.settle()
+
+    replaced = {"waiting": 1, "completed": 1} if fails else {"waiting": 2, "prioritized": 1_000}
+    for present in (world, world.restart()):
+        assert replaced == {name: count for name, count in present.counts().items() if count}
+        assert fails is (present.state("waiting") == "waiting")
+    check_whole(world.engine, world.now, [world.peer])
+
+
+def test_a_large_batch_that_replaces_others_keeps_its_order(world: World) -> None:
+    for name in ("b", "d"):
+        world.push(jobId=name)
+        world.ok("ACK", id=world.pull())
+    names = ["a", "b", "c", "d", *(f"e{n}" for n in range(500))]
+    answer = world.send("PUSHB", queue="q", jobs=[{"customId": name} for name in names])
+
+    assert 1 < awaited(world, answer)
+    assert names == (answer.reply or {})["ids"]
+    assert names == world.pull_all()
+
+
+def test_entries_of_a_large_batch_that_follow_one_which_takes_a_key_meet_it(world: World) -> None:
+    world.push(jobId="old", uniqueKey="k")
+    jobs = [{"customId": "new", "priority": 9, **REPLACES}, {"customId": "twin", "uniqueKey": "k"}]
+    waits = {"customId": "waits", "dependsOn": ["new"], "priority": 9}
+    answer = world.send("PUSHB", queue="q", jobs=[*jobs, waits, *entries(1_000, priority=1)])
+    awaited(world, answer)
+
+    assert ["new", "new", "waits"] == (answer.reply or {})["ids"][:3]
+    assert ("unknown", "waiting-children") == (world.state("old"), world.state("waits"))
+    assert "new" == world.pull()
+    world.ok("ACK", id="new")
+    assert "waits" == world.pull()
+
+
+def test_a_large_batch_may_replace_so_many_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_batches, "TAKING_MAX", 2)
+    for name in "abc":
+        world.push(jobId=name)
+        world.ok("ACK", id=world.pull())
+    for names, told in (("abc", "more than 2 jobs of a batch would take"), ("ab", "")):
+        jobs = [{"customId": name, "priority": 9} for name in names]
+        answer = world.send("PUSHB", queue="q", jobs=[*jobs, *entries(1_000, priority=1)])
+        awaited(world, answer)
+        assert (answer.reply or {}).get("error", "").startswith(told)
+        assert bool(told) is not (answer.reply or {})["ok"]
+
+    assert ["a", "b"] == [world.pull(), world.pull()]
+    check_whole(world.engine, world.now, [world.peer])
+
+
+def test_a_large_batch_relies_on_nobody_whose_commit_is_to_come() -> None:
+    world = persistent_world()
+    answer = half_way(world, last=[{"customId": "it"}])
+    world.send("PUSH", queue="q", jobId="owner", uniqueKey="k", durable=True)
+    twin = half_way(world, {"uniqueKey": "k"})
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
+    awaited(world, answer)
+    awaited(world, twin)
+
+    assert (twin.reply or {})["ok"]
+    assert "owner" not in (twin.reply or {})["ids"]
+
+
+def test_a_job_of_a_large_batch_is_not_in_the_file_before_the_others() -> None:
+    world = persistent_world()
+    world.push(jobId="met")
+    world.ok("ACK", id=world.pull())
+    extends = {"uniqueKey": "k", "dedup": {"extend": True, "ttl": 1_000}}
+    answer = half_way(world, {"customId": "waits", "dependsOn": ["met"]}, extends, extends)
+    world.ok("RetryCompleted", queue="q", id="met")
+    world.settle()
+    assert not answer.is_there
+    assert {"met"} == set(world.storage.rows)
+    awaited(world, answer)
+
+    assert 1_003 == len(world.storage.rows)
+
+
 def test_a_key_that_a_large_batch_takes_stays_in_the_file_until_that_is_written() -> None:
     world = persistent_world()
     world.push(jobId="a", uniqueKey="k")
@@ -755,8 +857,6 @@ def test_what_a_parent_knows_of_its_children_stays_in_the_file_until_its_end_is(
     world.ok("FAIL", id="c", error="no")
     known = world.ok("GetIgnoredChildrenFailures", id="p")
     answer = half_way(world, REPLACES)
-    assert world.engine.index.get("p") is None
-    world.settle()
     assert known == world.restart().ok("GetIgnoredChildrenFailures", id="p")
     world.storage.fails = fails
     awaited(world, answer)
@@ -781,9 +881,7 @@ def test_a_completion_stays_proved_until_the_large_batch_that_uses_its_id_again_
     answer = half_way(world, last=[{"customId": "a"}, *entries(1_000, priority=1)])
     world.ok("ACK", id="a", result=1)
     values = world.ok("GetChildrenValues", id="b")
-    while world.engine.index.get("a") is None:
-        world.engine.tick(world.now)
-    world.settle()
+    world.storage.settle()
     assert not answer.is_there
     crashed = world.restart()
     assert "b" == crashed.pull("r")
@@ -819,7 +917,7 @@ WHILE_AWAY: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "command", "fields", "state"), WHILE_AWAY)
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_parent_that_a_large_batch_gives_back_knows_how_its_children_have_ended(
+def test_a_parent_that_a_large_batch_fails_to_replace_knows_how_its_children_have_ended(
     options: dict[str, Any], command: str, fields: dict[str, Any], state: str, is_committed: bool
 ) -> None:
     world = persistent_world()
@@ -835,7 +933,6 @@ def test_a_parent_that_a_large_batch_gives_back_knows_how_its_children_have_ende
     world.send(command, id="c", **fields)
     if is_committed:
         world.settle()
-    assert world.engine.index.get("p") is None
     awaited(world, answer)
     for _ in range(3):
         world.forward(1)
@@ -847,9 +944,8 @@ def test_a_parent_that_a_large_batch_gives_back_knows_how_its_children_have_ende
     for present in (world, world.restart()):
         assert state == present.state("p")
         values = present.ok("GetChildrenValues", id="p")["data"]["values"]
-        assert values == (
-            {"b": "b", "r:c": 1} if "result" in fields and not options else {"b": "b"}
-        )
+        completed = {"c" if options else "r:c": 1} if "result" in fields else {}
+        assert values == {"b": "b", **completed}
         ignored = present.ok("GetIgnoredChildrenFailures", id="p")["values"]
         assert ignored == ({"r:c": "no"} if IGNORED.items() <= options.items() else {})
 
@@ -1022,23 +1118,21 @@ def test_a_flow_that_meets_an_obliteration_stays_whole(world: World) -> None:
     assert "unknown" == world.state(job_id)
 
 
-def test_a_generation_that_comes_back_after_an_obliteration_can_be_reached() -> None:
+def test_an_obliteration_removes_whom_a_batch_on_its_way_is_to_replace() -> None:
     world = persistent_world()
     world.push(jobId="old")
     world.ok("ACK", id=world.pull())
-    jobs = [{"customId": "old"}, *entries(MANY, priority=1)]
-    batch = world.send("PUSHB", queue="q", jobs=jobs)
-    while world.engine.open_queue("q").completed:
-        turn(world)
+    batch = half_way(world, {"customId": "old"})
     awaited(world, world.send("Obliterate", queue="q"))
+    assert not batch.is_there
+    assert {} == world.counts() == world.restart().counts()
     world.storage.fails = True
     awaited(world, batch)
     world.storage.fails = False
     world.settle()
 
     assert {"ok": False, "error": "Internal server error"} == batch.reply
-    assert {"completed": 1} == world.counts()
-    assert {"completed": 1} == world.restart().counts()
+    assert {} == world.counts() == world.restart().counts()
 
 
 def test_a_queue_that_is_paused_meanwhile_hands_out_nothing_and_is_emptied(world: World) -> None:
