@@ -160,6 +160,8 @@ class Engine(EngineFields):
         works: Operations on many jobs that are not through.
         waits: id -> who waits for that job's end.
         listeners: Who is told of events.
+        refused: Admitted jobs that were dropped since no file takes them, until the end of the
+            admission is told.
         untold: (queue name, job id) -> events that wait for their commit, in order.
         subscriptions, webhooks: The two of ours.
         metrics: queue name -> figures; ``recounted``: names whose figures have to be written;
@@ -215,6 +217,7 @@ class Engine(EngineFields):
         self.workers_of: dict[Peer, dict[str, workers.RegisteredWorker]] = {}
         self.listeners: list[Listener] = []
         self.unserved: dict[Queue, int] | None = None  # see ``claiming.hold_waiters``
+        self.refused: set[Job] = set()
         self.untold: dict[tuple[str, str], list[Event]] = {}
         self.subscriptions = subscriptions.Subscriptions(self)
         self.webhooks = webhooks.Webhooks()

@@ -21,7 +21,10 @@ def drop(engine: "Engine", job: Job) -> list[Job]:
     if job.place == GONE:
         return []
     relying = [] if job.place == COMPLETED else _relying(engine, job)
-    parent = engine.index.get(job.extra.parent_id or "") if job.place == ADMITTED else None
+    parent = None
+    if job.place == ADMITTED:
+        parent = engine.index.get(job.extra.parent_id or "")
+        engine.refused.add(job)  # whom it has replaced comes back then
     with job.queue.shard.lock:
         forget(engine, job)
     if parent is not None and parent.place != ADMITTED and job.id in parent.extra.depends_on:

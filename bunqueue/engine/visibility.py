@@ -31,13 +31,15 @@ def publish(
     engine: "Engine",
     job: Job,
     ended: Sequence[tuple[Job, Memory]],
-    _robbed: Job | None,
-    _had_until: int | None,
+    robbed: Job | None,
+    had_until: int | None,
     now: int,
 ) -> None:
     """Show the job after its commit."""
-    if job.place != ADMITTED:
-        return  # obliterated meanwhile
+    if job.place != ADMITTED:  # obliterated meanwhile, or the file does not take it
+        if job in engine.refused:
+            _restore(engine, job, ended, robbed, had_until, now)
+        return
     del job.queue.admitted[job.id]
     move(job, "publish")
     for gone, memory in ended:
@@ -112,6 +114,19 @@ def withdraw(
         engine.index.drop(job)
         job.place = GONE
         engine.storage.removed(job)
+    _restore(engine, job, ended, robbed, had_until, now)
+
+
+def _restore(
+    engine: "Engine",
+    job: Job,
+    ended: Sequence[tuple[Job, Memory]],
+    robbed: Job | None,
+    had_until: int | None,
+    now: int,
+) -> None:
+    """Bring back what had to make room for a job that has not got in."""
+    engine.refused.discard(job)
     for gone, memory in reversed(ended):
         put_back(engine, gone, memory, now)
     if robbed is not None and robbed.place in LIVE:

@@ -525,40 +525,39 @@ class MutationLog(Notes):
 
     def _drop_rows(self, in_flight: _InFlight, dropped: list[tuple[Any, str]]) -> None:
         jobs = {job.seq: job for job in in_flight.jobs}
-        # Of those that were there until now: answers may rely on them that wait for the next batch.
         held, self._held = self._held, []
-        lost: list[str] = []
         for key, text in dropped:
             job = jobs.get(key)
             if job is not None:
-                lost += self._drop(in_flight, job, text)
+                self._drop(in_flight, job, text)
             else:
                 log.error("a row was refused by the file and left out key=%r: %s", key, text)
+        # Answers that wait for the next batch may rely on them too; not on an id that is new again.
+        lost = frozenset(in_flight.dropped) - _ids_to_come(self._dirty)
         if lost:
-            ids = frozenset(lost)
-            held = [partial(_told_of, ids, deliver) for deliver in held]
+            held = [partial(_told_of, lost, deliver) for deliver in held]
         self._held = held + self._held
+        # Who came and went within the batch may have made room for one that is refused.
+        pairs = list(zip(in_flight.jobs, in_flight.bits, strict=True))
+        there = {job.id for job, bits in pairs if not bits & REMOVED}
+        gone = [job.id for job, bits in pairs if bits & REMOVED and bits & NEW]
+        in_flight.dropped += [job_id for job_id in gone if job_id not in there]
 
-    def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> list[str]:
+    def _drop(self, in_flight: _InFlight, job: "Job", text: str) -> None:
         """Let go of a job that no disk will take; whatever the file has of it goes too.
 
-        With it go those that were admitted on the strength of it. Returns the ids of those that had
-        not gone before.
+        With it go those that were admitted on the strength of it.
         """
         log.error("a job cannot be stored and was dropped id=%s: %s", job.id, text)
-        lost = []
         dropped = [job]
         for each in dropped:
             in_flight.dropped.append(each.id)
-            if not each.dirty & REMOVED:
-                lost.append(each.id)
             if self.on_dropped is not None:
                 dropped += self.on_dropped(each, text)
                 self.answer_waits = NO_WAIT
             self.removed(each)
         if len(dropped) > 1:
             log.error("jobs that rely on it were dropped with it count=%d", len(dropped) - 1)
-        return lost
 
     def on_writer_down(self, why: str) -> None:
         """Refuse pushes until the next writer has answered."""
@@ -648,6 +647,11 @@ class MutationLog(Notes):
                 raise StorageFailed(f"not everything could be written: {self._error}")
             if left_ms <= 0:
                 raise StorageFailed(f"the disk did not answer within {timeout_ms:.0f} ms")
+
+
+def _ids_to_come(jobs: "list[Job]") -> set[str]:
+    """Return the ids of those of the noted jobs that are new."""
+    return {job.id for job in jobs if job.dirty & NEW and not job.dirty & REMOVED}
 
 
 def _told_of(

@@ -88,6 +88,7 @@ engine.engine.Engine.workers: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.workers_of: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.workers_of[]: engine.workers.WORKERS_MAX: workers
 engine.engine.Engine.listeners: fixed: listeners
+engine.engine.Engine.refused: operation
 engine.engine.Engine.untold: event
 engine.engine.Engine.untold[]: event
 engine.engine.Engine.metrics: engine.metrics.QUEUES_MAX: metrics

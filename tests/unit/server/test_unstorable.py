@@ -7,6 +7,7 @@ job's batch is cut, while that is in flight, or after it has been answered.
 from __future__ import annotations
 
 import logging
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from bunqueue import compiled
 from bunqueue.broker.held import NOT_STORED
 from bunqueue.engine import flow_admission, large_batches
+from bunqueue.engine.states import ADMITTED
 from bunqueue.server.connection import Connection
 from bunqueue.storage import log as log_module
 from bunqueue.storage.log import MutationLog
@@ -48,6 +50,7 @@ class Side:
         if not is_compiled:
             self.connection._runner = None
         self.written = 0
+        self.file: dict[int, str] = {}  # its rows: admission number -> id
 
     def send(self, *requests: bytes) -> None:
         self.connection.received(b"".join(requests))
@@ -62,9 +65,14 @@ class Side:
         """Have the batch in flight committed, but for the rows that are refused."""
         if len(self.writer.batches) > self.written:
             self.written = len(self.writer.batches)
-            refused = [
-                (row[0], "ConstraintError: no") for row in self.writer.rows("jobs") if "bad" in row
-            ]
+            for seq in self.writer.removed:
+                self.file.pop(seq, None)
+            refused = []
+            for seq, job_id, *others in self.writer.rows("jobs"):
+                if "bad" in others:
+                    refused.append((seq, "ConstraintError: no"))
+                else:
+                    self.file[seq] = job_id
             self.writer.commit(refused)
 
     def told(self) -> dict[Any, Any]:
@@ -74,6 +82,7 @@ class Side:
             self.answer()
             self.engine.tick(self.broker.clock.now())
         self.engine.tick(self.broker.clock.now() + 1)
+        assert {job.seq: job.id for job in self.engine.index} == self.file
         return {answer["reqId"]: answer for answer in self.line.take()}
 
     def ids(self) -> set[str]:
@@ -168,7 +177,6 @@ def test_a_successor_of_one_that_was_removed_in_flight_is_answered_for_itself(si
         push(reqId=3, jobId="mine", durable=True),
     )
 
-    assert told[2]["ok"]
     assert {"ok": True, "id": "mine", "reqId": 3} == told[3]
     assert {"mine"} == side.ids()
 
@@ -194,6 +202,33 @@ def test_a_job_tied_to_it_is_not_acknowledged_either(
     assert set() == side.ids()
     if side.writer.rows("jobs"):
         assert side.writer.removed
+
+
+@pytest.mark.parametrize("state", ["waiting", "failed", "running"])
+def test_what_had_to_make_room_for_it_is_back(side: Side, state: str) -> None:
+    key = {"uniqueKey": "k", "dedup": {"ttl": 60_000}}
+    side.send(push(reqId=1, jobId="old", durable=True, data={"a": 1}, **key))
+    side.told()
+    newcomer = {**BAD, "uniqueKey": "k", "dedup": {"replace": True, "ttl": 60_000}}
+    if state != "waiting":
+        side.send(frame({"cmd": "PULL", "queue": "emails", "reqId": 2}))
+        side.told()
+    if state == "failed":
+        side.send(frame({"cmd": "Discard", "id": "old", "reqId": 3}))
+        side.told()
+        newcomer = {**BAD, "jobId": "old"}
+    side.send(push(reqId=4, **newcomer))
+
+    assert {4: refused(4)} == side.told()
+    assert {"old"} == side.ids()
+    assert not side.engine.refused
+    if state != "failed":
+        side.send(push(reqId=5, durable=True, **key))
+        assert {5: {"ok": True, "id": "old", "reqId": 5}} == side.told()
+    if state != "running":
+        old = side.engine.index.get("old")
+        assert old is not None
+        assert side.file[old.seq] == "old"
 
 
 LINK = {"parentId": "parent", "data": {"__parentId": "parent", "__parentQueue": "emails"}}
@@ -341,3 +376,76 @@ def test_a_durable_twin_of_a_plain_job_waits_for_its_commit(side: Side, point: s
     told = ask_at(side, point, plain, push(reqId=2, jobId="mine", durable=True))
 
     assert {1: {"ok": True, "id": "mine", "reqId": 1}, 2: refused(2)} == told
+
+
+# -- anything, in any order ------------------------------------------------------------------------
+
+HISTORIES = 300
+IDS = tuple(f"job {number}" for number in range(6))
+
+
+def any_push(rng: Random) -> dict[str, Any]:
+    """Return some push; it may be tied to others, and take their ids and keys."""
+    fields: dict[str, Any] = {"cmd": "PUSH", "name": rng.choice(("bad", "good", "good"))}
+    if rng.random() < 0.8:
+        fields["jobId"] = rng.choice(IDS)
+    if rng.random() < 0.5:
+        fields["durable"] = True
+    if rng.random() < 0.3:
+        fields["uniqueKey"] = rng.choice("kl")
+    if rng.random() < 0.15:
+        fields["dedup"] = {"replace": True}
+    if rng.random() < 0.3:
+        fields["dependsOn"] = [rng.choice(IDS)]
+    elif rng.random() < 0.3:
+        parent = rng.choice(IDS)
+        fields |= {"parentId": parent, "data": {"__parentId": parent, "__parentQueue": "emails"}}
+    if rng.random() < 0.2:
+        fields["childrenIds"] = [rng.choice(IDS)]
+    if rng.random() < 0.2:
+        fields["delay"] = 60_000
+    return fields
+
+
+def any_other(rng: Random) -> dict[str, Any]:
+    """Return some command about a job."""
+    name = rng.choice(("Cancel", "Discard", "RemoveChildDependency", "UpdateParent", "PULL"))
+    if name == "UpdateParent":
+        return {"cmd": name, "childId": rng.choice(IDS), "parentId": rng.choice(IDS)}
+    return {"cmd": name, "id": rng.choice(IDS)}
+
+
+def play(side: Side, rng: Random) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Let anything happen in any order; return the requests with their answers."""
+    requests = []
+    for _ in range(rng.randrange(3, 25)):
+        chance = rng.random()
+        if chance < 0.75:
+            fields = any_push(rng) if chance < 0.6 else any_other(rng)
+            side.send(frame({"queue": "emails", "reqId": len(requests), **fields}))
+            requests.append(fields)
+        elif chance < 0.85:
+            side.cut()
+        elif rng.random() < 0.1 and len(side.writer.batches) > side.written:
+            side.written = len(side.writer.batches)
+            side.writer.fail()
+        else:
+            side.answer()
+    told = side.told()
+    return [(fields, told[number]) for number, fields in enumerate(requests)]
+
+
+def test_a_durable_yes_is_in_the_file_whatever_came_in_between(side: Side) -> None:
+    is_compiled = side.connection._runner is not None
+    for seed in range(HISTORIES):
+        side = Side(is_compiled)
+        answers = play(side, Random(seed))
+
+        assert not side.engine.refused, seed
+        assert not [job for job in side.engine.index if job.place == ADMITTED], seed
+        may_go = {fields["id"] for fields, _ in answers if fields["cmd"] == "Cancel"}
+        if any("dedup" in fields and answer["ok"] for fields, answer in answers):
+            continue
+        for fields, answer in answers:
+            if fields.get("durable") and answer["ok"] and answer["id"] not in may_go:
+                assert answer["id"] in side.file.values(), (seed, fields, answer)

@@ -782,15 +782,31 @@ def test_an_answer_is_told_of_the_drops_of_both_batches(rig):
     assert [frozenset({"job-2", "job-3"})] == told
 
 
-def test_one_that_was_removed_while_in_flight_is_told_to_no_later_answer(rig):
+def test_an_id_that_is_new_again_is_told_to_no_later_answer(rig):
     told = []
-    rig.log.removed(with_one_in_flight(rig))
+    bad = with_one_in_flight(rig)
+    rig.log.removed(bad)
+    anew = make_job(3)
+    anew.id = bad.id
+    rig.log.added(anew)
     rig.log.sync()
     rig.log.hold(told.append)
     rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
 
     rig.settle()
     assert [True] == told
+
+
+def test_what_came_and_went_in_a_batch_with_a_refused_row_is_told_too(rig):
+    told = []
+    gone = make_job(1, place=ADMITTED)
+    rig.log.added(gone)
+    rig.log.removed(gone)
+    rig.log.hold(told.append)
+    with_one_in_flight(rig)
+    rig.writer.commit(dropped=[(2, "TooBigError: string or blob too big")])
+
+    assert [frozenset({"job-1", "job-2"})] == told
 
 
 def test_those_that_rely_on_a_dropped_job_go_with_it(rig):
