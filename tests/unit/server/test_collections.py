@@ -126,6 +126,11 @@ engine.leases.RetiredTokens._pairs: engine.leases.RETIRED_TOKENS_MAX: retired_to
 engine.leases.RetiredTokens.ids: engine.leases.RETIRED_TOKENS_MAX: retired_tokens
 engine.retained.Retained._shelves: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: completed
 engine.retained.Retained._shelves[]: engine.settings.COMPLETED_JOBS_MAX_DEFAULT: completed
+engine.large_batches._SoFar.ids: job
+engine.large_batches._SoFar.hidden: job: admitted
+engine.large_batches._SoFar.to_come: job
+engine.large_batches._SoFar.taking: engine.large_batches.TAKING_MAX: arrivals
+engine.large_batches._SoFar.names: engine.large_batches.TAKING_MAX: arrivals
 engine.listing.Listing._known: edge
 engine.listing.Listing._ids: edge
 engine.locks._held: suite
