@@ -301,6 +301,24 @@ def _push_plain(broker: Broker, queue: str, jobs: int) -> Measured:
     return lambda: broker.line.call_packed([frame])
 
 
+def _replace(broker: Broker, queue: str, jobs: int) -> Measured:
+    """Bring jobs with the ids of others that have completed."""
+    entries = [{"name": "n", "data": {"n": n}, "customId": f"{queue}-{n}"} for n in range(jobs)]
+    frame = _packed("PUSHB", {"queue": queue, "jobs": entries})
+    broker.line.call_packed([frame])
+    _complete(broker.line, queue, jobs)
+    return lambda: broker.line.call_packed([frame])
+
+
+def _replace_waiting(broker: Broker, queue: str, jobs: int) -> Measured:
+    """Bring jobs with the dedup keys of others that wait."""
+    own = {"dedup": {"replace": True}}
+    entries = [{"name": "n", "data": {"n": n}, "uniqueKey": f"{n}", **own} for n in range(jobs)]
+    frame = _packed("PUSHB", {"queue": queue, "jobs": entries})
+    broker.line.call_packed([frame])
+    return lambda: broker.line.call_packed([frame])
+
+
 def _push_large(broker: Broker, queue: str, jobs: int) -> Measured:
     entries = [{"name": "n", "data": {"text": "x" * 60_000}} for _ in range(jobs)]
     frame = _packed("PUSHB", {"queue": queue, "jobs": entries})
@@ -444,6 +462,8 @@ SCENARIOS = (
     Row("push-depends-on", _depend, 10_000),
     Row("push-children", _push_children, EDGES_MAX),
     Row("push-batch", _push_plain, 10_000),
+    Row("push-replacing", _replace, 10_000),
+    Row("push-replacing-keys", _replace_waiting, 10_000),
     Row("push-large", _push_large, 1000),
     Row("push-many-values", _push_small_values, 1000),
     Row("push-many-lists", _push_lists, 3_000_000),

@@ -56,7 +56,8 @@ ADMITTED_AT_ONCE: Final = 2_500  # of a batch
 OPTIONS_WEIGHT: Final = 8  # so many of them for one with options
 ADMITTED_PER_STEP: Final = 50
 ADMITTED_US: Final = 30
-# How many may take something from others: they are admitted in one step, 10 to 20 us each.
+# How many may take something from others. They are admitted in one step, some 15 us each:
+# loadtests/hub.py push-replacing.
 TAKING_MAX: Final = 50_000
 
 
@@ -323,10 +324,9 @@ def _take(
     hidden, to_come = so_far.hidden, so_far.to_come
     with engine.identity_lock, in_order(_shards(engine, queue, entries, survey, numbers)):
         for entry, custom_id in zip(some, custom_ids, strict=True):
-            own = entry[3]
-            assert own is not None
             problem = entry_refusal(engine, queue, entry, custom_id, None, now)
-            problem = problem or edge_refusal(engine, own, custom_id, to_come)
+            if not problem and (survey.has_edges or survey.has_parents):
+                problem = edge_refusal(engine, entry[3] or {}, custom_id, to_come)
             if problem:
                 raise Refused(problem)
         problem = clash(queue, some, custom_ids, to_come, now)

@@ -7,6 +7,7 @@ What was promised meanwhile stands: a plain push whose answer has left keeps the
 the undone operation had freed, and a run that it had made possible goes on.
 """
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import keys
@@ -40,14 +41,15 @@ _FIELDS = (
     "token",
     "result",
 )
+_values_of = attrgetter(*_FIELDS)
+_extra_values_of = attrgetter(*Extra.__slots__)
 Memory = tuple[tuple[Any, ...], Extra, bool, int]
 LightMemory = tuple[Job, str, Delivery | None, bool, int]
 
 
 def remember(job: Job) -> Memory:
     """Take a picture of everything about the job that an operation may change."""
-    values = tuple(getattr(job, name) for name in _FIELDS)
-    return values, _copy(job.extra), _owns_key(job), mark()
+    return _values_of(job), _copy(job.extra), _owns_key(job), mark()
 
 
 def _owns_key(job: Job) -> bool:
@@ -59,10 +61,10 @@ def _owns_key(job: Job) -> bool:
 def _copy(extra: Extra) -> Extra:
     if extra is NO_EXTRA:
         return NO_EXTRA
-    copy = Extra()
-    for name in Extra.__slots__:
-        value = getattr(extra, name)
-        setattr(copy, name, value.copy() if isinstance(value, (list, dict)) else value)
+    copy = Extra.__new__(Extra)
+    for name, value in zip(Extra.__slots__, _extra_values_of(extra), strict=True):
+        kind = type(value)
+        setattr(copy, name, value.copy() if kind is dict or kind is list else value)
     if extra.flow is not None:
         copy.flow = extra.flow.copy()
     return copy
