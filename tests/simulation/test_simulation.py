@@ -301,7 +301,7 @@ def test_a_batch_that_is_not_withdrawn_between_slices_is_found(
 ) -> None:
     monkeypatch.setattr(large_batches, "withdraw_all", lambda *_: None)
 
-    with pytest.raises(Failed):
+    with pytest.raises(Failed, match="changed without a note"):
         run_sliced(10 * SLICED_HISTORIES)
 
 
