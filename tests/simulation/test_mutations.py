@@ -301,8 +301,19 @@ def a_flow_that_is_not_written_leaves_its_first_job(patch: Patch) -> None:
 NOT_WHAT_WAS_CUT = "the file is not what was cut"
 
 
-@mutation("I3", NOT_WHAT_WAS_CUT, seed=20, is_sliced=True)
+@mutation("I28", "has taken the place of", is_sliced=True)
 def a_batch_takes_from_others_before_it_is_written(patch: Patch) -> None:
+    patch.setattr(large_batches, "_takes", lambda *_: False)
+
+
+@mutation("I28", "has taken the place of", seed=20, is_sliced=True)
+def whom_a_batch_takes_from_is_removed_before_it_is_written(patch: Patch) -> None:
+    def retire(engine: Any, job: Any) -> None:
+        leave(engine, job)
+        engine.storage.removed(job)
+
+    leave = admission._retire
+    patch.setattr(admission, "_retire", retire)
     patch.setattr(large_batches, "_takes", lambda *_: False)
 
 

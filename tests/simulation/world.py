@@ -19,6 +19,7 @@ import msgpack
 from bunqueue.commands import dispatch
 from bunqueue.engine.engine import Engine
 from bunqueue.engine.events import Event, ListenToAll
+from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
 from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
 from bunqueue.engine.settings import EngineSettings
@@ -176,6 +177,7 @@ class World:
         self.writer.start(self.storage)
         self.committed = 0
         self.cuts: dict[int, Cut] = {}
+        self._coming: AbstractSet[int] = set()  # what batches under way bring
         self._newest: dict[int, Picture] = {}  # what the file is to have with the newest batch
         self.storage.on_cut = self._on_cut
         self.writer.on_committed = self._on_committed
@@ -288,6 +290,23 @@ class World:
         if kept != found:
             raise Broken(f"changed without a note\n{difference(kept, found)}")
 
+    def _batches_take_nothing(self, before: dict[int, Picture]) -> None:
+        """No job that a batch under way brings has the id or key of one that was there before.
+
+        It has them once it is written, in the step in which the other one loses them.
+        """
+        coming = {job.seq: job for batch in self.engine.arriving for job in batch.jobs()}
+        for seq in coming.keys() - self._coming:
+            job = coming[seq]
+            of_key = job.queue.name, job.extra.unique_key
+            others = [old for old in before.values() if old.seq not in self._coming]
+            for old in others:
+                _, key, until = old.key
+                is_held = old.place in LIVE and key and (until is None or until > self.now)
+                if old.id == job.id or (is_held and of_key == (old.queue, key)):
+                    raise Broken(f"a batch under way has taken the place of {old}: {job}")
+        self._coming = coming.keys()
+
     # -- asking ------------------------------------------------------------------------------------
 
     def ask(self, number: int, request: dict[str, Any]) -> Asked:
@@ -295,7 +314,9 @@ class World:
         peer = self.peers[number]
         asked = Asked(number, request)
         asked.cut = self.storage.cuts + 1
+        before = self.pictures()
         reply = dispatch(peer, decode(pack(request)))
+        self._batches_take_nothing(before)
         self.is_sound()
         waits, self.storage.answer_waits = self.storage.answer_waits, NO_WAIT
         asked.waits = waits
@@ -351,8 +372,9 @@ class World:
 
     def tick(self) -> None:
         """Do the timed work that is due."""
-        self.pictures()
+        before = self.pictures()
         self.tick_at = self.engine.tick(self.now)
+        self._batches_take_nothing(before)
         self.is_sound()
         self.storage.answer_waits = NO_WAIT
 
