@@ -98,7 +98,7 @@ class _SoFar:
         hidden: What was admitted.
         to_come: Custom ids of new jobs that were not.
         taking: Entries that are put off: their number, and the admission number of their job.
-        names: Their custom ids, and their keys as (key,).
+        names: Their custom ids, their keys as (key,), and the ids of those whose key they take.
     """
 
     __slots__ = ("ids", "hidden", "to_come", "taking", "names")
@@ -110,7 +110,15 @@ class _SoFar:
         self.taking: list[tuple[int, int]] = []
         self.names: set[str | tuple[str]] = set()
 
-    def put_off(self, engine: "Engine", number: int, entry: Entry, custom_id: str | None) -> None:
+    def put_off(
+        self,
+        engine: "Engine",
+        queue: Queue,
+        number: int,
+        entry: Entry,
+        custom_id: str | None,
+        now: int,
+    ) -> None:
         """Leave an entry for the end; those after it that are of its id or key must follow."""
         if len(self.taking) == TAKING_MAX:
             raise Refused(
@@ -127,6 +135,9 @@ class _SoFar:
             self.to_come[custom_id] = None
         if own.get("uniqueKey"):
             self.names.add((own["uniqueKey"],))
+            owner = keys.owner_of(queue, own["uniqueKey"], now)
+            if owner is not None:
+                self.names.add(owner.id)
 
 
 def push_many(
@@ -248,7 +259,7 @@ def _hide(
                 if problem:
                     raise Refused(problem)
                 if _takes(engine, queue, entry, custom_id, so_far, now):
-                    so_far.put_off(engine, number, entry, custom_id)
+                    so_far.put_off(engine, queue, number, entry, custom_id, now)
                     continue
                 ids.append(admit(engine, queue, entry, custom_id, now, to_come, hidden))
                 to_come.pop(custom_id or "", None)

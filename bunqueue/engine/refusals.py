@@ -158,14 +158,16 @@ def clash(
         batch: Custom ids of this call whose jobs are still to come.
     """
     to_come = dict(batch)
-    holders: dict[str, str | None] = {}  # key -> id of who will have it, None for one made here
+    holders: dict[str, str] = {}  # key -> id of who will have it, or its place in the call
     awaited: set[str] = set()
     gone: set[str] = set()
     labelled: Counter[str] = Counter()
-    for (_, _, options, own), custom_id in zip(entries, custom_ids, strict=True):
+    for number, ((_, _, options, own), custom_id) in enumerate(
+        zip(entries, custom_ids, strict=True)
+    ):
         if own is None or (custom_id and custom_id not in to_come):
             continue  # a twin is not added
-        to_come.pop(custom_id or "", None)
+        own_id = custom_id or f"jobs[{number}]"
         key, depends_on = own.get("uniqueKey"), own.get("dependsOn") or ()
         replaces = False
         if key:
@@ -180,7 +182,8 @@ def clash(
                 return keys.irreplaceable(replaced_id)
             if replaced_id is not None:
                 gone.add(replaced_id)
-            holders[key] = custom_id
+            holders[key] = own_id
+        to_come.pop(custom_id or "", None)
         for job_id in (linked_parent(own), *depends_on):
             if job_id in gone:
                 return loss_refusal(own, job_id)
@@ -190,5 +193,7 @@ def clash(
             if problem:
                 return problem
             labelled[group_id] += 1
-        awaited.update(depends_on)
+        awaited.update(depends_on, own.get("childrenIds") or ())
+        if linked_parent(own) is not None:
+            awaited.add(own_id)
     return None

@@ -95,6 +95,58 @@ def test_a_full_group_refuses_the_whole_batch_of_one_that_takes_a_running_jobs_k
     assert before == world.counts()
 
 
+REPLACES: dict[str, Any] = {"uniqueKey": "k", "dedup": {"replace": True}}
+LINKED: dict[str, Any] = {"parentId": "p", "data": {"__parentId": "p", "__parentQueue": "q"}}
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+@pytest.mark.parametrize("jobs", [
+    [{"customId": "a", "uniqueKey": "k"}, {"childrenIds": ["a"]}, REPLACES],
+    [{"customId": "a", "uniqueKey": "k"}, {"dependsOn": ["a"]}, REPLACES],
+    [{"customId": "a", "uniqueKey": "k", **LINKED}, REPLACES],
+    [{"uniqueKey": "k", **LINKED}, REPLACES],
+])  # fmt: skip
+def test_a_batch_that_would_replace_what_others_of_it_wait_for_is_refused_as_a_whole(
+    make: Callable[[], World], jobs: list[dict[str, Any]]
+) -> None:
+    world = make()
+    world.push(jobId="p")
+
+    error = world.error("PUSHB", queue="q", jobs=[{"priority": 1}, *jobs])
+
+    assert "because live jobs depend on it" in error
+    assert {"waiting": 1} == world.counts()
+    assert ["p"] == world.pull_all()
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+def test_a_job_whose_id_an_earlier_twin_has_named_takes_its_room_in_a_group(
+    make: Callable[[], World],
+) -> None:
+    world = make()
+    world.push(uniqueKey="k")
+    jobs = [{"customId": "a", "uniqueKey": "k"}, {"groupId": "g"}]
+    jobs.append({"customId": "a", "groupId": "g", "groupMaxSize": 1})
+
+    world.error("PUSHB", queue="q", jobs=jobs)
+
+    assert {"waiting": 1} == world.counts()
+
+
+@pytest.mark.parametrize("make", [World, persistent_world])
+@pytest.mark.parametrize("others", [0, 1_000])
+def test_a_job_of_the_id_that_the_same_batch_has_replaced_is_a_new_one(
+    make: Callable[[], World], others: int
+) -> None:
+    world = make()
+    world.push(jobId="e", uniqueKey="k")
+    jobs = [{"customId": "a", **REPLACES}, {"customId": "e"}, *[{"priority": -1}] * others]
+
+    assert ["a", "e"] == world.ok("PUSHB", queue="q", jobs=jobs)["ids"][:2]
+
+    assert ["a", "e"] == world.pull_all()[:2]
+
+
 @pytest.mark.parametrize(
     ("command", "fields"),
     [("Update", {"id": "p", "data": 2}), ("Cancel", {"id": "p"})],
