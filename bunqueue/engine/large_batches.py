@@ -367,7 +367,7 @@ def _to_link(
     pairs = []
     for (_, _, _, own), job_id in zip(entries, ids, strict=True):
         parent_id = None if own is None else linked_parent(own)
-        job = new.pop(job_id, None) if parent_id is not None else None
+        job = new.pop(job_id, None)  # a twin that comes later links nothing
         if own is None or parent_id is None or job is None or job.place != ADMITTED:
             continue
         problem = link_refusal(engine, own, parent_id, job_id)

@@ -159,6 +159,7 @@ def clash(
     """
     to_come = dict(batch)
     holders: dict[str, str] = {}  # key -> id of who will have it, or its place in the call
+    twins: dict[str, str] = {}  # custom id that nobody gets -> who answers for it
     awaited: set[str] = set()
     gone: set[str] = set()
     labelled: Counter[str] = Counter()
@@ -173,8 +174,13 @@ def clash(
         if key:
             owner = keys.owner_of(queue, key, now)
             is_held = key in holders or owner is not None
-            if is_held and keys.strategy(options) != "replace":
-                continue  # a twin too
+            if is_held and keys.strategy(options) != "replace":  # a twin too
+                answers = holders.get(key) or (owner.id if owner is not None else "")
+                if custom_id:
+                    twins[custom_id] = answers
+                if custom_id in awaited:
+                    awaited.add(answers)
+                continue
             owner_id = None if owner is None or owner.place == ACTIVE else owner.id
             replaced_id = holders.get(key, owner_id)
             replaces = key in holders or owner_id is not None
@@ -185,7 +191,7 @@ def clash(
             holders[key] = own_id
         to_come.pop(custom_id or "", None)
         for job_id in (linked_parent(own), *depends_on):
-            if job_id in gone:
+            if job_id in gone or twins.get(job_id or "") in gone:
                 return loss_refusal(own, job_id)
         group_id = own.get("groupId")
         if group_id and not replaces:
@@ -194,6 +200,7 @@ def clash(
                 return problem
             labelled[group_id] += 1
         awaited.update(depends_on, own.get("childrenIds") or ())
+        awaited.update(twins[job_id] for job_id in depends_on if job_id in twins)
         if linked_parent(own) is not None:
             awaited.add(own_id)
     return None

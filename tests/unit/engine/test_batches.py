@@ -105,18 +105,44 @@ LINKED: dict[str, Any] = {"parentId": "p", "data": {"__parentId": "p", "__parent
     [{"customId": "a", "uniqueKey": "k"}, {"dependsOn": ["a"]}, REPLACES],
     [{"customId": "a", "uniqueKey": "k", **LINKED}, REPLACES],
     [{"uniqueKey": "k", **LINKED}, REPLACES],
+    [{"customId": "a", "uniqueKey": "l"}, {"customId": "b", "uniqueKey": "l"},
+     {"dependsOn": ["b"]}, {**REPLACES, "uniqueKey": "l"}],
+    [{"customId": "a", "uniqueKey": "l"}, {"dependsOn": ["b"]},
+     {"customId": "b", "uniqueKey": "l"}, {**REPLACES, "uniqueKey": "l"}],
+    [{"dependsOn": ["b"]}, {"customId": "b", "uniqueKey": "o"}, {**REPLACES, "uniqueKey": "o"}],
 ])  # fmt: skip
 def test_a_batch_that_would_replace_what_others_of_it_wait_for_is_refused_as_a_whole(
     make: Callable[[], World], jobs: list[dict[str, Any]]
 ) -> None:
     world = make()
-    world.push(jobId="p")
+    world.push(jobId="p", uniqueKey="o")
 
     error = world.error("PUSHB", queue="q", jobs=[{"priority": 1}, *jobs])
 
     assert "because live jobs depend on it" in error
     assert {"waiting": 1} == world.counts()
     assert ["p"] == world.pull_all()
+
+
+@pytest.mark.parametrize("others", [0, 1_000])
+def test_a_twin_links_nothing_to_the_parent_that_it_names(others: int) -> None:
+    world = World()
+    world.push(jobId="p")
+    jobs = [{"customId": "a"}, {"customId": "a", **LINKED}, *[{"priority": -1}] * others]
+
+    assert ["a", "a"] == world.ok("PUSHB", queue="q", jobs=jobs)["ids"][:2]
+
+    assert ["p", "a"] == world.pull_all()[:2]
+
+
+def test_a_job_that_depends_on_a_twin_of_who_is_replaced_before_it_is_refused() -> None:
+    world = World()
+    world.push(uniqueKey="k")
+    jobs = [{"customId": "b", "uniqueKey": "k"}, REPLACES, {"dependsOn": ["b"]}]
+
+    assert "Dependency job not found: b" == world.error("PUSHB", queue="q", jobs=jobs)
+
+    assert {"waiting": 1} == world.counts()
 
 
 @pytest.mark.parametrize("make", [World, persistent_world])
