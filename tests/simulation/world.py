@@ -21,7 +21,7 @@ from bunqueue.engine.engine import Engine
 from bunqueue.engine.events import Event, ListenToAll
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.later import Later
-from bunqueue.engine.ports import MUST_COMMIT, NO_WAIT
+from bunqueue.engine.ports import MUST_COMMIT, NEW, NO_WAIT, STATE
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.engine.states import ADMITTED, GONE, PARKED
 from bunqueue.errors import StorageFailed
@@ -44,6 +44,7 @@ from tests.support.stores import NamedQueue
 
 PEERS = 3
 UNHEARD = 4  # of so many histories, one has no listener: then the short ways are taken
+PLACED = NEW | STATE  # notes of a job by which its place is written
 PULLS = ("PULL", "PULLB")
 ROUNDS_MAX = 5_000  # ticks in one step of time
 SETTINGS = EngineSettings(shards=2, max_completed_jobs=20)
@@ -55,7 +56,7 @@ class SimulatedStorage(MutationLog):
 
     Attributes:
         touched: The jobs that were noted since somebody last looked.
-        on_cut: Called with the number of each batch, whether it is empty, and whose rows it has.
+        on_cut: Called with the number of each batch, whether it is empty, and whose places it has.
     """
 
     def __init__(
@@ -94,7 +95,8 @@ class SimulatedStorage(MutationLog):
         batch = super()._cut()
         in_flight = self._in_flight
         assert in_flight is not None
-        self.on_cut(self._number, batch is None, {job.seq for job in in_flight.jobs})
+        jobs = zip(in_flight.jobs, in_flight.bits, strict=True)
+        self.on_cut(self._number, batch is None, {job.seq for job, bits in jobs if bits & PLACED})
         return batch
 
     @property
@@ -261,7 +263,7 @@ class World:
         """Return the pictures that a file has, with the places that it has for them.
 
         Args:
-            written: Whose rows are as of now; of those who wait to be shown, all others have the
+            written: Whose places are as of now; of those who wait to be shown, all others have the
                 place that the newest batch has for them. What they wait for may have come since.
         """
         pictures = dict(self.pictures())
