@@ -72,7 +72,7 @@ def push_batch(
                 if problem:
                     raise Refused(problem)
             batch = ids_to_come(engine, named)
-            problem = clash(queue, entries, custom_ids, batch, now)
+            problem = clash(engine, queue, entries, custom_ids, batch, now)
             if problem:
                 raise Refused(problem)
             is_together = len(entries) > 1 and _waits_for_commit(engine, queue, entries, now)

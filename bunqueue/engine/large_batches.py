@@ -340,7 +340,7 @@ def _take(
                 problem = edge_refusal(engine, entry[3] or {}, custom_id, to_come)
             if problem:
                 raise Refused(problem)
-        problem = clash(queue, some, custom_ids, to_come, now)
+        problem = clash(engine, queue, some, custom_ids, to_come, now)
         if problem:
             raise Refused(problem)
         for (number, seq), entry, custom_id in zip(so_far.taking, some, custom_ids, strict=True):

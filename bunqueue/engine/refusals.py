@@ -5,7 +5,7 @@ Nothing here has an effect. The refusals of a key, an edge, a link and a repetit
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import dependencies, keys, repeats
@@ -146,6 +146,7 @@ def entry_refusal(
 
 
 def clash(
+    engine: "Engine",
     queue: Queue,
     entries: Sequence[Entry],
     custom_ids: Sequence[str | None],
@@ -170,6 +171,9 @@ def clash(
             continue  # a twin is not added
         own_id = custom_id or f"jobs[{number}]"
         key, depends_on = own.get("uniqueKey"), own.get("dependsOn") or ()
+        problem = _loss(own, gone, twins) if gone else None  # a twin needs them too
+        if problem:
+            return problem
         replaces = False
         if key:
             owner = keys.owner_of(queue, key, now)
@@ -184,15 +188,15 @@ def clash(
             owner_id = None if owner is None or owner.place == ACTIVE else owner.id
             replaced_id = holders.get(key, owner_id)
             replaces = key in holders or owner_id is not None
-            if replaced_id in awaited:
-                return keys.irreplaceable(replaced_id)
             if replaced_id is not None:
+                if replaced_id in awaited or dependencies.has_live_consumer(engine, replaced_id):
+                    return keys.irreplaceable(replaced_id)
                 gone.add(replaced_id)
+                problem = _loss(own, {replaced_id}, twins)
+                if problem:
+                    return problem
             holders[key] = own_id
         to_come.pop(custom_id or "", None)
-        for job_id in (linked_parent(own), *depends_on):
-            if job_id in gone or twins.get(job_id or "") in gone:
-                return loss_refusal(own, job_id)
         group_id = own.get("groupId")
         if group_id and not replaces:
             problem = full_group(queue, own, labelled[group_id])
@@ -203,4 +207,12 @@ def clash(
         awaited.update(twins[job_id] for job_id in depends_on if job_id in twins)
         if linked_parent(own) is not None:
             awaited.add(own_id)
+    return None
+
+
+def _loss(own: Mapping[str, Any], gone: Set[str], twins: Mapping[str, str]) -> str | None:
+    """Return why an entry cannot do without jobs that are gone, or that answer for its own."""
+    for job_id in (linked_parent(own), *(own.get("dependsOn") or ())):
+        if job_id is not None and (job_id in gone or twins.get(job_id) in gone):
+            return loss_refusal(own, job_id)
     return None

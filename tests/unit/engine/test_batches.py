@@ -135,13 +135,29 @@ def test_a_twin_links_nothing_to_the_parent_that_it_names(others: int) -> None:
     assert ["p", "a"] == world.pull_all()[:2]
 
 
-def test_a_job_that_depends_on_a_twin_of_who_is_replaced_before_it_is_refused() -> None:
+@pytest.mark.parametrize("last", [
+    [REPLACES, {"dependsOn": ["b"]}], [{**REPLACES, "dependsOn": ["b"]}],
+    [REPLACES, {"dependsOn": ["b"], "uniqueKey": "k"}],
+])  # fmt: skip
+def test_a_job_that_depends_on_a_twin_of_who_is_replaced_is_refused(
+    last: list[dict[str, Any]],
+) -> None:
     world = World()
     world.push(uniqueKey="k")
-    jobs = [{"customId": "b", "uniqueKey": "k"}, REPLACES, {"dependsOn": ["b"]}]
+    jobs = [{"customId": "b", "uniqueKey": "k"}, *last]
 
     assert "Dependency job not found: b" == world.error("PUSHB", queue="q", jobs=jobs)
 
+    assert {"waiting": 1} == world.counts()
+
+
+def test_a_new_job_whose_id_others_have_named_already_is_not_replaced_within_its_batch() -> None:
+    world = World()
+    world.push(jobId="p", childrenIds=["a"])
+
+    error = world.error("PUSHB", queue="q", jobs=[{"customId": "a", "uniqueKey": "k"}, REPLACES])
+
+    assert "because live jobs depend on it" in error
     assert {"waiting": 1} == world.counts()
 
 
