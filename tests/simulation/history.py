@@ -300,7 +300,8 @@ class Failed(AssertionError):
     @property
     def kind(self) -> str:
         """Name of the failure, the same for shorter histories of it."""
-        words = re.sub(r"'(id|queue|data|jobs|childId|jobId)': .*", "", str(self.error))
+        said = str(self.error).partition("\n")[0]  # what follows is of this history alone
+        words = re.sub(r"'(id|queue|data|jobs|childId|jobId)': .*", "", said)
         words = re.sub(r" [a-e] | [0-9a-f]+-[-0-9a-f]+ ", " ", words)
         return f"{type(self.error).__name__} {words[:60]}"
 

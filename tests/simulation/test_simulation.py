@@ -289,6 +289,30 @@ def _check_others(engine: Engine) -> None:
     assert (dead.place, running.extra.unique_until) == ("failed", None)
 
 
+def test_who_waits_to_be_shown_is_in_the_file_as_it_was_written() -> None:
+    """Though what it waits for has completed by then, and given its id away."""
+
+    def batch(queue: str, *jobs: dict[str, Any], with_turn: bool = False) -> Step:
+        return "command", 1, {"cmd": "PUSHB", "queue": queue, "jobs": list(jobs)}, with_turn
+
+    steps: list[Step] = [
+        ("command", 1, {"cmd": "PUSH", "queue": "q", "jobId": "d"}, True),
+        ("disk", "failing", 700),
+        ("pass", 1_500),
+        batch("r", {"dependsOn": ["b"]}, {"uniqueKey": "k"}, {"customId": "e"},
+              {"dependsOn": ["a"], "childrenIds": ["a"], "customId": "b"}),
+        ("command", 1, {"cmd": "PUSH", "queue": "r", "jobId": "a"}, False),
+        batch("r", {"customId": "a"}, {"tags": ["x"]}, with_turn=True),
+        ("disk", "dying", 3_000),
+        ("command", 2, {"cmd": "PULLB", "queue": "r", "count": 2}, False),
+        ("pass", 250),
+        ("command", 1, {"cmd": "ACK", "id": "a"}, False),
+        batch("q", {"customId": "a"}, {"tags": ["x"]}),
+    ]  # fmt: skip
+    with in_slices():
+        run(steps, 1, of=SlicedRun)
+
+
 def run_sliced(histories: int) -> None:
     """Run some histories in slices."""
     with in_slices():
