@@ -494,7 +494,11 @@ class Rules:
                     old.stall_count + 1,
                 ):
                     raise Broken(f"a restart charged {old} wrongly: {new}")
-            elif new is not None and (new.attempts, new.token) != (old.attempts, old.token):
+            elif new is not None and (
+                new.attempts != old.attempts
+                # A child that the restart has failed may have failed it too.
+                or (new.token != old.token and (old.place, new.place) != ("parked", "failed"))
+            ):
                 raise Broken(f"a restart charged a job that was not running: {old} {new}")
         fresh = [job for seq, job in after.items() if seq not in before]
         if fresh:
