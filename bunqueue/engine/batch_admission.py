@@ -4,6 +4,7 @@ Everything that can be refused is asked of all entries before the first is admit
 must be committed before it is seen, all are.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -72,7 +73,7 @@ def push_batch(
                 if problem:
                     raise Refused(problem)
             batch = ids_to_come(engine, named)
-            problem = clash(engine, queue, entries, custom_ids, batch, now)
+            problem = clash(engine, queue, entries, custom_ids, batch, Counter(), now)
             if problem:
                 raise Refused(problem)
             is_together = len(entries) > 1 and _waits_for_commit(engine, queue, entries, now)

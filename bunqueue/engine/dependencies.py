@@ -15,8 +15,9 @@ once it has let go of its lock (``settle``), in slices; a timer takes care of wh
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from bunqueue.engine import proofs
@@ -82,6 +83,11 @@ def edges_in(own: Mapping[str, Any] | None) -> int:
     if own is None:
         return 0
     return len(own.get("dependsOn") or ()) + len(own.get("childrenIds") or ())
+
+
+def edges_of(own: Mapping[str, Any]) -> Iterator[str]:
+    """Return those others."""
+    return chain(own.get("dependsOn") or (), own.get("childrenIds") or ())
 
 
 def weight(job: Job) -> int:

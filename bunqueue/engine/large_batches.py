@@ -43,7 +43,7 @@ from bunqueue.engine.refusals import (
     entry_refusal,
 )
 from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
-from bunqueue.engine.states import ADMITTED
+from bunqueue.engine.states import ACTIVE, ADMITTED
 from bunqueue.engine.visibility import Hidden, show_all, withdraw_all
 from bunqueue.errors import Refused, StorageFailed
 
@@ -97,18 +97,22 @@ class _SoFar:
         ids: Of each entry; empty of one that is put off.
         hidden: What was admitted.
         to_come: Custom ids of new jobs that were not.
+        labelled: group -> how many were admitted for it.
         taking: Entries that are put off: their number, and the admission number of their job.
         names: Their custom ids, their keys as (key,), and the ids of those whose key they take.
+        replaced: Those ids, if the job goes: who names it comes after that.
     """
 
-    __slots__ = ("ids", "hidden", "to_come", "taking", "names")
+    __slots__ = ("ids", "hidden", "to_come", "labelled", "taking", "names", "replaced")
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.hidden: list[Hidden] = []
         self.to_come: dict[str, None] = {}
+        self.labelled: Counter[str] = Counter()
         self.taking: list[tuple[int, int]] = []
         self.names: set[str | tuple[str]] = set()
+        self.replaced: set[str] = set()
 
     def put_off(
         self,
@@ -132,12 +136,14 @@ class _SoFar:
         self.ids.append("")
         if custom_id is not None:
             self.names.add(custom_id)
-            self.to_come[custom_id] = None
+            self.to_come |= ids_to_come(engine, [custom_id])
         if own.get("uniqueKey"):
             self.names.add((own["uniqueKey"],))
             owner = keys.owner_of(queue, own["uniqueKey"], now)
             if owner is not None:
                 self.names.add(owner.id)
+                if keys.strategy(entry[2]) == "replace" and owner.place != ACTIVE:
+                    self.replaced.add(owner.id)
 
 
 def push_many(
@@ -238,7 +244,6 @@ def _hide(
     for some in parts(filter(None, custom_ids), NAMED_PER_STEP):
         to_come |= ids_to_come(engine, some)
         now = yield len(some) // EDGES_PER_US
-    labelled: Counter[str] = Counter()
 
     def weight(number: int) -> int:
         return 1 + dependencies.edges_in(entries[number][3]) // dependencies.EDGES_PER_JOB
@@ -255,12 +260,12 @@ def _hide(
                 if entry[3] is None:
                     ids.append(hide_plain(engine, queue, entry, hidden, now))
                     continue
-                problem = entry_refusal(engine, queue, entry, custom_id, labelled, now)
-                if problem:
-                    raise Refused(problem)
                 if _takes(engine, queue, entry, custom_id, so_far, now):
                     so_far.put_off(engine, queue, number, entry, custom_id, now)
                     continue
+                problem = entry_refusal(engine, queue, entry, custom_id, so_far.labelled, now)
+                if problem:
+                    raise Refused(problem)
                 ids.append(admit(engine, queue, entry, custom_id, now, to_come, hidden))
                 to_come.pop(custom_id or "", None)
         if survey.is_about_others:
@@ -307,6 +312,8 @@ def _takes(
     key = own.get("uniqueKey") or None
     if custom_id in so_far.names or (key is not None and (key,) in so_far.names):
         return True
+    if so_far.replaced and not so_far.replaced.isdisjoint(dependencies.edges_of(own)):
+        return True
     if custom_id is not None:
         old = engine.index.get(custom_id)
         if old is not None:
@@ -332,7 +339,7 @@ def _take(
     numbers = [number for number, _ in so_far.taking]
     some = [entries[number] for number in numbers]
     custom_ids = [survey.custom_ids[number] for number in numbers]
-    hidden, to_come = so_far.hidden, so_far.to_come
+    hidden, to_come = so_far.hidden, ids_to_come(engine, filter(None, custom_ids))
     with engine.identity_lock, in_order(_shards(engine, queue, entries, survey, numbers)):
         for entry, custom_id in zip(some, custom_ids, strict=True):
             problem = entry_refusal(engine, queue, entry, custom_id, None, now)
@@ -340,7 +347,7 @@ def _take(
                 problem = edge_refusal(engine, entry[3] or {}, custom_id, to_come)
             if problem:
                 raise Refused(problem)
-        problem = clash(engine, queue, some, custom_ids, to_come, now)
+        problem = clash(engine, queue, some, custom_ids, to_come, so_far.labelled, now)
         if problem:
             raise Refused(problem)
         for (number, seq), entry, custom_id in zip(so_far.taking, some, custom_ids, strict=True):

@@ -151,19 +151,20 @@ def clash(
     entries: Sequence[Entry],
     custom_ids: Sequence[str | None],
     batch: Mapping[str, None],
+    labelled: Counter[str],
     now: int,
 ) -> str | None:
     """Return why an entry of a batch cannot have what those before it leave of it, or None.
 
     Args:
         batch: Custom ids of this call whose jobs are still to come.
+        labelled: group -> entries of this call before these, counted on.
     """
     to_come = dict(batch)
     holders: dict[str, str] = {}  # key -> id of who will have it, or its place in the call
     twins: dict[str, str] = {}  # custom id that nobody gets -> who answers for it
     awaited: set[str] = set()
     gone: set[str] = set()
-    labelled: Counter[str] = Counter()
     for number, ((_, _, options, own), custom_id) in enumerate(
         zip(entries, custom_ids, strict=True)
     ):
@@ -192,11 +193,14 @@ def clash(
                 if replaced_id in awaited or dependencies.has_live_consumer(engine, replaced_id):
                     return keys.irreplaceable(replaced_id)
                 gone.add(replaced_id)
+                to_come[replaced_id] = None  # its id is free then
                 problem = _loss(own, {replaced_id}, twins)
                 if problem:
                     return problem
             holders[key] = own_id
-        to_come.pop(custom_id or "", None)
+        if custom_id:
+            del to_come[custom_id]
+            gone.discard(custom_id)
         group_id = own.get("groupId")
         if group_id and not replaces:
             problem = full_group(queue, own, labelled[group_id])

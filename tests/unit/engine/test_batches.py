@@ -124,6 +124,47 @@ def test_a_batch_that_would_replace_what_others_of_it_wait_for_is_refused_as_a_w
     assert ["p"] == world.pull_all()
 
 
+@pytest.mark.parametrize("make", [World, persistent_world])
+@pytest.mark.parametrize("others", [0, 3_000])
+@pytest.mark.parametrize("jobs", [
+    [{"customId": "a", "uniqueKey": "k"}, REPLACES],
+    [{**REPLACES, "uniqueKey": "o"}, {"dependsOn": ["p"], "uniqueKey": "g"}],
+    [{**REPLACES, "uniqueKey": "o"}, {"customId": "p", "groupId": "g", "groupMaxSize": 1}],
+    [{"customId": "p", "priority": 2}, {**REPLACES, "uniqueKey": "o"},
+     {"customId": "p", "groupId": "g", "groupMaxSize": 1}],
+])  # fmt: skip
+def test_a_batch_is_refused_as_a_whole_for_jobs_that_were_there_before_it(
+    make: Callable[[], World], others: int, jobs: list[dict[str, Any]]
+) -> None:
+    world = make()
+    world.push(jobId="p", uniqueKey="o")
+    parent = world.push(childrenIds=["a"], groupId="g", uniqueKey="g")
+
+    world.error("PUSHB", queue="q", jobs=[{"priority": 1}, *jobs, *[{"priority": -1}] * others])
+
+    assert ["p", parent] == world.pull_all()
+
+
+@pytest.mark.parametrize("others", [0, 3_000])
+@pytest.mark.parametrize(("jobs", "there"), [
+    ([{**REPLACES, "customId": "a"}, {"customId": "b", "childrenIds": ["p"]}], "ab"),
+    ([{**REPLACES, "customId": "a"}, {"customId": "a", "groupId": "g"},
+      {"customId": "b", "groupId": "g", "groupMaxSize": 2}], "ab"),
+    ([{"customId": "a", "uniqueKey": "k", "dedup": {"extend": True, "ttl": 9}},
+      {"customId": "p", "groupId": "g", "groupMaxSize": 1}], "p"),
+])  # fmt: skip
+def test_entries_of_a_batch_come_one_after_the_other_whoever_they_name(
+    others: int, jobs: list[dict[str, Any]], there: str
+) -> None:
+    world = persistent_world()
+    world.push(jobId="p", uniqueKey="k")
+    world.push(jobId="g", groupId="g")
+
+    world.ok("PUSHB", queue="q", jobs=[*jobs, *[{"priority": -1}] * others])
+
+    assert ["waiting"] * len(there) == [world.state(job_id) for job_id in there]
+
+
 @pytest.mark.parametrize("others", [0, 1_000])
 def test_a_twin_links_nothing_to_the_parent_that_it_names(others: int) -> None:
     world = World()
