@@ -101,9 +101,10 @@ class _SoFar:
         taking: Entries that are put off: their number, and the admission number of their job.
         names: Their custom ids, their keys as (key,), and the ids of those whose key they take.
         replaced: Those ids, if the job goes: who names it comes after that.
+        awaited: The ids that they name, as what they depend on or as children.
     """
 
-    __slots__ = ("ids", "hidden", "to_come", "labelled", "taking", "names", "replaced")
+    __slots__ = ("ids", "hidden", "to_come", "labelled", "taking", "names", "replaced", "awaited")
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -113,6 +114,7 @@ class _SoFar:
         self.taking: list[tuple[int, int]] = []
         self.names: set[str | tuple[str]] = set()
         self.replaced: set[str] = set()
+        self.awaited: set[str] = set()
 
     def put_off(
         self,
@@ -134,6 +136,7 @@ class _SoFar:
         engine.seq += 1
         self.taking.append((number, engine.seq))
         self.ids.append("")
+        self.awaited.update(dependencies.edges_of(own))
         if custom_id is not None:
             self.names.add(custom_id)
             self.to_come |= ids_to_come(engine, [custom_id])
@@ -321,8 +324,10 @@ def _takes(
         if custom_id in engine.graph.proofs:
             return True
     owner = None if key is None else keys.owner_of(queue, key, now)
-    if owner is None or owner.dirty & WITHHELD:
+    if owner is None:
         return False
+    if owner.dirty & WITHHELD:
+        return owner.id in so_far.awaited and keys.strategy(options) == "replace"
     return owner.place == ADMITTED or keys.strategy(options) != "reject"
 
 
@@ -368,13 +373,17 @@ def _to_link(
     """Return the new jobs that are to be linked to a parent, each with that.
 
     Raises:
-        Refused: A parent has begun or gone while the others were admitted.
+        Refused: A parent has begun or gone while the others were admitted; or a child is replaced
+            by another one of the batch.
     """
     new = {job.id: job for job, *_ in hidden}
+    replaced = {gone.id for _, ended, *_ in hidden for gone, _ in ended if gone.dirty & WITHHELD}
     pairs = []
     for (_, _, _, own), job_id in zip(entries, ids, strict=True):
         parent_id = None if own is None else linked_parent(own)
         job = new.pop(job_id, None)  # a twin that comes later links nothing
+        if job is not None and parent_id is not None and job_id in replaced:
+            raise Refused(keys.irreplaceable(job_id))
         if own is None or parent_id is None or job is None or job.place != ADMITTED:
             continue
         problem = link_refusal(engine, own, parent_id, job_id)

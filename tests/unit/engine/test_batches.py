@@ -132,8 +132,12 @@ def test_a_batch_that_would_replace_what_others_of_it_wait_for_is_refused_as_a_w
     [{**REPLACES, "uniqueKey": "o"}, {"customId": "p", "groupId": "g", "groupMaxSize": 1}],
     [{"customId": "p", "priority": 2}, {**REPLACES, "uniqueKey": "o"},
      {"customId": "p", "groupId": "g", "groupMaxSize": 1}],
+    [{"customId": "b", "uniqueKey": "k", **LINKED}, REPLACES],
+    [{"customId": "b", "uniqueKey": "k", **LINKED}, REPLACES, {"customId": "b"}],
+    [{"customId": "b", "uniqueKey": "k"}, {**REPLACES, "uniqueKey": "o", "childrenIds": ["b"]},
+     REPLACES],
 ])  # fmt: skip
-def test_a_batch_is_refused_as_a_whole_for_jobs_that_were_there_before_it(
+def test_a_batch_of_any_size_is_refused_as_a_whole_for_what_others_wait_for(
     make: Callable[[], World], others: int, jobs: list[dict[str, Any]]
 ) -> None:
     world = make()
