@@ -386,11 +386,10 @@ def _wait_for_unsettled(engine: "Engine", job: Job) -> None:
 def _unsettled(engine: "Engine", job: Job) -> Iterator[str]:
     """Yield the children and dependencies of which something is still to come."""
     extra = job.extra
-    ties = ties_of(job)
-    done = {*ties.failed, *ties.ignored}
+    settled = ties_of(job).records  # whoever has got the id of such a child since then
     for job_id in dict.fromkeys((*extra.depends_on, *extra.children_ids)):
         other = engine.index.get(job_id)
-        if other is None or f"{other.queue.name}:{job_id}" in done:
+        if other is None or job_id in settled:
             continue
         is_needless = other.extra.parent_id == job.id and policy_of(other.options) == REMOVE
         if other.place in LIVE or (other.place == FAILED and not is_needless):

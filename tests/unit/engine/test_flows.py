@@ -422,6 +422,30 @@ def running_parent(world: World) -> str:
     return token
 
 
+@pytest.mark.parametrize(
+    "policy",
+    ["removeDependencyOnFailure", "ignoreDependencyOnFailure", "continueParentOnFailure"],
+)
+@pytest.mark.parametrize("queue", ["r", "s"])
+def test_a_new_job_with_the_id_of_a_child_that_is_settled_is_not_waited_for(
+    policy: str, queue: str
+) -> None:
+    world = persistent_world()
+    world.push(jobId="p")
+    data = {"__parentId": "p", "__parentQueue": "q"}
+    world.push("r", jobId="c", parentId="p", data=data, maxAttempts=1, **{policy: True})
+    world.pull("r")
+    world.ok("FAIL", id="c", error="no")
+    world.settle()
+    world.push(queue, jobId="c", delay=5_000)
+    assert "p" == world.pull()
+    world.settle()
+
+    assert {"data": {"moved": True}} == world.ok("MoveToWaitingChildren", id="p")
+    world.settle()
+    assert "waiting" == world.state("p") == world.restart().state("p")
+
+
 def test_a_running_parent_is_parked_while_children_are_unsettled(world: World) -> None:
     token = running_parent(world)
     world.listen()
