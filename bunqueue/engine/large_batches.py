@@ -41,6 +41,7 @@ from bunqueue.engine.refusals import (
     clash,
     edge_refusal,
     entry_refusal,
+    loss_refusal,
 )
 from bunqueue.engine.slices import COMMITTED, Work, parts, weighed
 from bunqueue.engine.states import ACTIVE, ADMITTED
@@ -177,13 +178,15 @@ def push_many(
         try:
             now = yield from _hide(engine, queue_name, entries, survey, so_far, now)
             begin = len(hidden)
+            if survey.has_parents:
+                _check_links(engine, entries, so_far)
             if so_far.taking:
                 _take(engine, queue_name, entries, survey, so_far, now)
-            ids = so_far.ids
-            pairs = _to_link(engine, hidden, entries, ids) if survey.has_parents else []
         except (Refused, StorageFailed):
             withdraw_all(engine, hidden)
             raise
+        ids = so_far.ids
+        pairs = _to_link(engine, hidden, entries, ids) if survey.has_parents else []
         _write(engine, hidden)
         _link(engine, pairs, now)
         is_durable = survey.has_options and any([job.options.durable for job, *_ in hidden])
@@ -367,31 +370,42 @@ def _seq_of(hidden: Hidden) -> int:
     return hidden[0].seq
 
 
+def _check_links(engine: "Engine", entries: Sequence[Entry], so_far: _SoFar) -> None:
+    """Ask whether what was admitted can be linked to its parents, before anything is taken.
+
+    Raises:
+        Refused: A parent has begun or gone while the others were admitted; or the batch replaces
+            it, or its child.
+    """
+    new = {job.id for job, *_ in so_far.hidden}
+    replaced = {
+        gone.id for _, ended, *_ in so_far.hidden for gone, _ in ended if gone.dirty & WITHHELD
+    } | so_far.replaced
+    for (_, _, _, own), job_id in zip(entries, so_far.ids, strict=True):
+        parent_id = None if own is None else linked_parent(own)
+        if own is not None and parent_id is not None and job_id in new:
+            problem = link_refusal(engine, own, parent_id, job_id)
+            if problem is None and parent_id in replaced:
+                problem = loss_refusal(own, parent_id)
+            if problem is None and job_id in replaced:
+                problem = keys.irreplaceable(job_id)
+            if problem is not None:
+                raise Refused(problem)
+        new.discard(job_id)  # a twin that comes later links nothing
+
+
 def _to_link(
     engine: "Engine", hidden: Sequence[Hidden], entries: Sequence[Entry], ids: Sequence[str]
 ) -> list[tuple[Job, Job]]:
-    """Return the new jobs that are to be linked to a parent, each with that.
-
-    Raises:
-        Refused: A parent has begun or gone while the others were admitted; or a child is replaced
-            by another one of the batch.
-    """
+    """Return the new jobs that are to be linked to a parent, each with that."""
     new = {job.id: job for job, *_ in hidden}
-    replaced = {gone.id for _, ended, *_ in hidden for gone, _ in ended if gone.dirty & WITHHELD}
     pairs = []
     for (_, _, _, own), job_id in zip(entries, ids, strict=True):
         parent_id = None if own is None else linked_parent(own)
         job = new.pop(job_id, None)  # a twin that comes later links nothing
-        if job is not None and parent_id is not None and job_id in replaced:
-            raise Refused(keys.irreplaceable(job_id))
-        if own is None or parent_id is None or job is None or job.place != ADMITTED:
-            continue
-        problem = link_refusal(engine, own, parent_id, job_id)
-        if problem is not None:
-            raise Refused(problem)
-        parent = engine.index.get(parent_id)
-        assert parent is not None
-        pairs.append((job, parent))
+        parent = None if parent_id is None else engine.index.get(parent_id)
+        if job is not None and parent is not None and job.place == ADMITTED:
+            pairs.append((job, parent))
     return pairs
 
 

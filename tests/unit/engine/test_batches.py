@@ -149,6 +149,23 @@ def test_a_batch_of_any_size_is_refused_as_a_whole_for_what_others_wait_for(
     assert ["p", parent] == world.pull_all()
 
 
+@pytest.mark.parametrize("make", [World, persistent_world])
+def test_a_large_batch_that_is_refused_for_a_link_leaves_jobs_what_they_depend_on(
+    make: Callable[[], World],
+) -> None:
+    world = make()
+    world.push(jobId="done")
+    world.ok("ACK", id=world.pull())
+    world.push(jobId="a", dependsOn=["done"])
+    world.push(jobId="p", uniqueKey="o")
+    jobs = [LINKED, {"customId": "done"}, {**REPLACES, "uniqueKey": "o"}]
+
+    world.error("PUSHB", queue="q", jobs=[*jobs, *[{"priority": -1}] * 3_000])
+
+    assert ["done"] == world.job("a")["dependsOn"]
+    assert "completed" == world.state("done")
+
+
 @pytest.mark.parametrize("others", [0, 3_000])
 @pytest.mark.parametrize(("jobs", "there"), [
     ([{**REPLACES, "customId": "a"}, {"customId": "b", "childrenIds": ["p"]}], "ab"),
