@@ -341,6 +341,7 @@ def tie_again(engine: "Engine", job: Job) -> None:
 def enter_again(engine: "Engine", job: Job) -> None:
     """Enter a job that was untied under the ids it refers to, with its records.
 
+    One of these may have been about to be applied while the job was away.
     A dependency that was met stays met. Where nothing shows that any more, since its id was used
     again while the job was away, it leaves ``dependsOn`` as in ``outlive``.
     """
@@ -357,6 +358,14 @@ def enter_again(engine: "Engine", job: Job) -> None:
     if ties is not None:
         for child_id, record in ties.records.items():
             engine.storage.put(FAILURES, record_key(job.id, child_id), record)
+            if child_id in ties.missing:
+                engine.graph.later(engine, _applied_late, job, record)
+
+
+def _applied_late(engine: "Engine", job: Job, record: Record, now: int) -> None:
+    """Apply a failure record that was not, while the job was away."""
+    if job.extra.flow is not None and record[1] in job.extra.flow.missing:
+        engine.apply_record(job, record, now)
 
 
 def _untie_again(engine: "Engine", job: Job) -> None:

@@ -369,6 +369,7 @@ class Engine(EngineFields):
     ignored_children = flows.ignored_children
     kept_result = flows.kept_result
     child_failed = failures.child_failed
+    apply_record = failures.apply
     fail_parked = failures.fail_parked
     dependency_gone = dependencies.gone
     untie = dependencies.untie

@@ -12,6 +12,7 @@ from bunqueue.engine.deadletters import bury
 from bunqueue.engine.dependencies import (
     FAILURES,
     Record,
+    Ties,
     drop_record,
     hold_back,
     part,
@@ -24,7 +25,7 @@ from bunqueue.engine.dependencies import (
 from bunqueue.engine.events import announce, emit
 from bunqueue.engine.job import Job
 from bunqueue.engine.metrics import count_failure, recount
-from bunqueue.engine.states import ADMITTED, FAILED, GONE, PARKED
+from bunqueue.engine.states import ADMITTED, COMPLETED, FAILED, GONE, PARKED
 from bunqueue.engine.undo import Memory, has_successor, put_back, remember
 
 if TYPE_CHECKING:
@@ -266,8 +267,11 @@ def replay(engine: "Engine", rows: "Iterable[tuple[Any, ...]]", now: int) -> Non
     for parent_id, child_id, child_queue, mode, error, created_at in rows:
         record = (parent_id, child_id, child_queue, mode, error, created_at)
         parent = engine.index.get(parent_id)
-        if parent is None or parent.extra.flow is None:
+        if parent is None or parent.place == COMPLETED:
             engine.storage.delete(FAILURES, record_key(parent_id, child_id))
             continue
-        parent.extra.flow.records[child_id] = record
+        extra = parent.own_extra()
+        if extra.flow is None:  # it goes on without the child, and refers to nobody else
+            extra.flow = Ties(set())
+        extra.flow.records[child_id] = record
         apply(engine, parent, record, now, is_replay=True)

@@ -86,14 +86,15 @@ def link_refusal(
     if parent is None:
         return f"Parent job not found: {parent_id}"
     if parent.place not in (QUEUED, PARKED):
-        return _not_linkable(parent_id)
+        return not_linkable(parent_id)
     queue_name = (marks_of(own["data"]) or {})[PARENT_QUEUE_KEY]
     if parent.queue.name == queue_name:
         return None
     return f"Parent job {parent_id} belongs to queue {parent.queue.name}, not {queue_name}"
 
 
-def _not_linkable(parent_id: str) -> str:
+def not_linkable(parent_id: str) -> str:
+    """Build the refusal of a parent that runs, has ended or is not there yet."""
     return f"Parent job {parent_id} is not linkable"
 
 
@@ -182,7 +183,7 @@ def update_parent(engine: "Engine", child_id: str, parent_id: str, now: int) -> 
         is_declared = child_id in extra.children_ids
         if not is_declared:
             if parent.place not in (QUEUED, PARKED):
-                raise WrongPlace(_not_linkable(parent_id))
+                raise WrongPlace(not_linkable(parent_id))
             if _waits_for(engine, child, parent):
                 raise Refused("flow contains a dependency cycle")
         memory = remember(child)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bunqueue.engine import dependencies, keys, repeats
 from bunqueue.engine.entries import EDGES_PER_US, NAMED_PER_STEP, NAMED_PER_US, Entry, edges_and_one
-from bunqueue.engine.flows import OWN_PARENT, link_refusal, linked_parent
+from bunqueue.engine.flows import OWN_PARENT, link_refusal, linked_parent, not_linkable
 from bunqueue.engine.keys import LIVE
 from bunqueue.engine.queue import Queue
 from bunqueue.engine.slices import parts, weighed
@@ -165,6 +165,7 @@ def clash(
     twins: dict[str, str] = {}  # custom id that nobody gets -> who answers for it
     awaited: set[str] = set()
     gone: set[str] = set()
+    renewed: set[str] = set()  # a parent has to be there before the call
     for number, ((_, _, options, own), custom_id) in enumerate(
         zip(entries, custom_ids, strict=True)
     ):
@@ -173,6 +174,8 @@ def clash(
         own_id = custom_id or f"jobs[{number}]"
         key, depends_on = own.get("uniqueKey"), own.get("dependsOn") or ()
         problem = _loss(own, gone, twins) if gone else None  # a twin needs them too
+        if problem is None and renewed and linked_parent(own) in renewed:
+            problem = not_linkable(str(linked_parent(own)))
         if problem:
             return problem
         replaces = False
@@ -200,7 +203,9 @@ def clash(
             holders[key] = own_id
         if custom_id:
             del to_come[custom_id]
-            gone.discard(custom_id)
+            if custom_id in gone:
+                gone.remove(custom_id)
+                renewed.add(custom_id)
         group_id = own.get("groupId")
         if group_id and not replaces:
             problem = full_group(queue, own, labelled[group_id])

@@ -251,6 +251,18 @@ def test_a_job_of_the_id_that_the_same_batch_has_replaced_is_a_new_one(
     assert ["a", "e"] == world.pull_all()[:2]
 
 
+def test_a_batch_that_names_a_parent_which_it_replaces_is_refused_as_a_whole() -> None:
+    world = persistent_world()
+    world.push(jobId="c", uniqueKey="k")
+    child = {"parentId": "c", "data": {"__parentId": "c", "__parentQueue": "q"}}
+    replaces = {"uniqueKey": "k", "dedup": {"replace": True}}
+    for last in (child, {**child, "uniqueKey": "k"}):
+        reply = world.go("PUSHB", queue="q", jobs=[replaces, {"customId": "c"}, last])
+
+        assert {"ok": False, "error": "Parent job c is not linkable"} == reply
+        assert ["c"] == [job.id for job in world.engine.index]
+
+
 @pytest.mark.parametrize(
     ("command", "fields"),
     [("Update", {"id": "p", "data": 2}), ("Cancel", {"id": "p"})],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bunqueue.engine import dependencies
 from bunqueue.engine.settings import EngineSettings
 from bunqueue.storage.memory import MemoryStorage
 from tests.support.engine import ScriptedStorage, World, persistent_world
@@ -606,6 +607,61 @@ def test_a_running_parent_does_not_wait_for_a_failed_child_that_it_does_without(
     world.ok("MoveToWaitingChildren", id="p")
 
     assert ("failed", "waiting") == (world.state("c0"), world.state("p"))
+
+
+def test_what_a_parent_knows_of_a_failure_outlives_a_restart_though_it_refers_to_nobody() -> None:
+    world = persistent_world()
+    world.push("pq", jobId="p")
+    world.push("q", jobId="c0", maxAttempts=1, **CONTINUE, **LINK)
+    world.ok("Obliterate", queue="pq")
+    world.push("pq", jobId="p", dependsOn=["c0"])  # by this alone
+    fail(world)
+    world.settle()
+
+    assert {"q:c0": "boom"} == failed(world)
+    again = world.restart()
+    assert {"q:c0": "boom"} == failed(again)
+    assert "p" == again.pull("pq")
+    again.ok("ACK", id="p")
+    again.settle()
+    assert {} == again.storage.tables["flow_failures"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("command", ["Obliterate", "Cancel"])
+def test_a_failure_that_was_about_to_reach_a_parent_does_after_the_parent_comes_back(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = persistent_world()
+    push(world, 2, **CONTINUE, removeOnFail=True)
+    monkeypatch.setattr(dependencies, "SETTLED_PER_SLICE", 1)
+    world.engine.graph.later(world.engine, lambda *_: None)  # its turn is before the parent's
+    fail(world)
+    world.settle()
+    parent = world.engine.index.get("p")
+    assert parent is not None
+    assert parent.extra.flow is not None
+    assert (["c0"], {}) == (list(parent.extra.flow.records), parent.extra.flow.failed)
+    world.engine.tick(world.now)
+    assert {"q:c0": "boom"} == parent.extra.flow.failed
+    fail_commit(world)
+    assert {} == parent.extra.flow.failed
+    world.send(command, queue="pq", id="p")
+    assert world.engine.index.get("p") is None
+    world.engine.tick(world.now)
+    fail_commit(world)
+    for _ in range(3):
+        world.forward(1)
+        world.settle()
+
+    assert "waiting" == world.state("p") == world.restart().state("p")
+    assert {"q:c0": "boom"} == failed(world)
+
+
+def fail_commit(world: World) -> None:
+    assert isinstance(world.storage, ScriptedStorage)
+    world.storage.fails = True
+    world.settle()
+    world.storage.fails = False
 
 
 @pytest.mark.parametrize("restarts_before", [True, False])

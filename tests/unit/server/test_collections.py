@@ -131,6 +131,9 @@ engine.large_batches._SoFar.hidden: job: admitted
 engine.large_batches._SoFar.to_come: job
 engine.large_batches._SoFar.taking: engine.large_batches.TAKING_MAX: arrivals
 engine.large_batches._SoFar.names: engine.large_batches.TAKING_MAX: arrivals
+engine.large_batches._SoFar.labelled: job
+engine.large_batches._SoFar.replaced: engine.large_batches.TAKING_MAX: arrivals
+engine.large_batches._SoFar.awaited: edge
 engine.listing.Listing._known: edge
 engine.listing.Listing._ids: edge
 engine.locks._held: suite
