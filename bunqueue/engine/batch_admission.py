@@ -133,6 +133,7 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
     Then all of them have to: if that commit fails, the caller will send the whole batch again.
     """
     awaited: set[str] | None = None
+    needed: set[str] = set()
     for _, _, options, own in entries:
         if own is None:
             continue
@@ -150,9 +151,16 @@ def _waits_for_commit(engine: "Engine", queue: Queue, entries: Sequence[Entry], 
                 return True
         if key and ("replace" in keys.strategy(options) or keys.owner_of(queue, key, now)):
             return True
-        if dependencies.waits_for_commit(engine, own.get("dependsOn") or ()):
-            return True
-    return False
+        depends_on = own.get("dependsOn")
+        if depends_on:
+            if dependencies.waits_for_commit(engine, depends_on):
+                return True
+            needed.update(depends_on)
+    # A job that waits for another one of the batch may be let go at once, if a twin answers for it.
+    return bool(needed) and any(
+        own is not None and own.get("uniqueKey") and custom_id_of(own) in needed
+        for _, _, _, own in entries
+    )
 
 
 def _awaited(entries: Sequence[Entry]) -> set[str]:

@@ -132,6 +132,10 @@ class Families:
             elif parent_id is not None and has_failed and _policy(old):
                 self._fallen.add((old.id, parent_id))
 
+    def undone(self) -> None:
+        """A commit has failed: who had completed and gone may have come back, and gone again."""
+        self._done.clear()
+
     def appeared(self, new: Picture, after: Pictures) -> None:
         """A job was not there before the step: it is new, or what took it away was undone."""
         if new.place == "failed":

@@ -91,6 +91,7 @@ EDGES: dict[str, Edges] = {
 TICK: Edges = {
     ("active", "queued"), ("active", "failed"), ("active", GONE), ("failed", "queued"),
     ("failed", GONE), ("completed", GONE), ("queued", "active"),
+    ("admitted", "failed"),  # shown late, after an undo, and given up for a child in the same tick
 } | EXPIRED | CASCADE | ADMITS  # fmt: skip
 # What its peer leaves goes back, or is given up if it has lost as many workers as may stall.
 CLOSE: Edges = {("active", "queued"), ("active", "failed"), ("active", GONE), ("failed", GONE)}

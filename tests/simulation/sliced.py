@@ -88,6 +88,7 @@ class SlicedRun(Run):
 
     def __init__(self, seed: int, figures: Figures) -> None:
         super().__init__(seed, figures)
+        self._failures = 0
         self.world.file_changed = self.rules.file_is_right
 
     def _ask(self, peer: int, request: dict[str, Any]) -> Asked:
@@ -120,6 +121,10 @@ class SlicedRun(Run):
 
     def _after(self, *_: Any) -> None:
         self.rules.moved("slice", None)
+        failures = self.world.writer.failures
+        if failures != self._failures:
+            self._failures = failures
+            self.rules.families.undone()
         self.rules.look_at_control(is_undone=True)
         self._remember()
 

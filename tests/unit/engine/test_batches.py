@@ -251,6 +251,17 @@ def test_a_job_of_the_id_that_the_same_batch_has_replaced_is_a_new_one(
     assert ["a", "e"] == world.pull_all()[:2]
 
 
+def test_a_batch_with_a_dependency_that_a_twin_answers_for_is_undone_as_a_whole() -> None:
+    world = persistent_world()
+    waits = {"customId": "d", "uniqueKey": "k", "dependsOn": ["a"]}
+    answer = world.send("PUSHB", queue="q", jobs=[{}, waits, {"customId": "a", "uniqueKey": "k"}])
+    world.storage.fails = True  # type: ignore[union-attr]
+    world.settle()
+
+    assert {"ok": False, "error": "Internal server error"} == answer.reply
+    assert 0 == len(world.engine.index)
+
+
 def test_a_batch_that_names_a_parent_which_it_replaces_is_refused_as_a_whole() -> None:
     world = persistent_world()
     world.push(jobId="c", uniqueKey="k")
