@@ -17,7 +17,7 @@ from typing import Any, Final
 PURE_VARIABLE: Final = "BUNQUEUE_PURE"
 # Raised with what the parts offer: a checkout whose parts were built before runs the Python. Asked
 # of ``records`` alone: parts are put in place in the order of their names, so it is the last one.
-CONTRACT: Final = 12
+CONTRACT: Final = 13
 
 
 def part(name: str) -> Any | None:

@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object o)
 
 
-CONTRACT = 12  # as in ``__init__.py``
+CONTRACT = 13  # as in ``__init__.py``
 
 # The stand-in for the rare fields of an ordinary job, and the class of a job's own: the engine
 # hands them over, since it is the engine that knows what is rare.
